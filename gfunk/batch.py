@@ -1,0 +1,126 @@
+"""The one bridge from numpy records to torch tensors: domains side by side, padded to one size, on a device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from gfunk.domain import Domain
+from gfunk.laplacian import Laplacian
+from gfunk.spectrum import Spectrum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What an operator may know of its domains. Padding nodes are zero everywhere and couple to nothing.
+
+    A batch of one domain serves any number of trajectories on it: operators broadcast over the first axis.
+    """
+
+    points: Float[Tensor, "domain node dim"]
+    fibres: Float[Tensor, "domain node dim"]
+    is_node: Bool[Tensor, "domain node"]
+    mass: Float[Tensor, "domain node"]
+    eigenvalues: Float[Tensor, "domain mode"]
+    # Transforms between nodes and modes: analysis = M Psi (used transposed), synthesis = Psi.
+    analysis: Float[Tensor, "domain node mode"]
+    synthesis: Float[Tensor, "domain node mode"]
+    # The stiffness matrix by rows: (S u)_i = sum_j coupling_ij (u_i - u_j) over the neighbours j of i.
+    neighbors: Int[Tensor, "domain node slot"]
+    couplings: Float[Tensor, "domain node slot"]
+
+    @property
+    def n_domains(self) -> int:
+        return self.points.shape[0]
+
+    @property
+    def n_modes(self) -> int:
+        return self.eigenvalues.shape[1]
+
+    def to(self, device: torch.device | str) -> "Batch":
+        return Batch(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+
+    def select(self, domains: Int[Tensor, " trajectory"]) -> "Batch":
+        """The domains of some trajectories, in their order."""
+        return Batch(**{field.name: getattr(self, field.name)[domains] for field in fields(self)})
+
+    def with_modes(self, n_modes: int) -> "Batch":
+        """The same domains with only their lowest modes."""
+        cut = {name: getattr(self, name)[..., :n_modes] for name in ("eigenvalues", "analysis", "synthesis")}
+        return Batch(**{field.name: cut.get(field.name, getattr(self, field.name)) for field in fields(self)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrajectorySet:
+    """Many trajectories in model space, and the domain each one lives on."""
+
+    batch: Batch
+    domain_of: Int[Tensor, " trajectory"]
+    seeds: tuple[int, ...]
+    times: Float[Tensor, " time"]
+    values: Float[Tensor, "trajectory time node channel"]
+
+    @property
+    def n_trajectories(self) -> int:
+        return self.values.shape[0]
+
+    def to(self, device: torch.device | str) -> "TrajectorySet":
+        return TrajectorySet(
+            batch=self.batch.to(device),
+            domain_of=self.domain_of.to(device),
+            seeds=self.seeds,
+            times=self.times.to(device),
+            values=self.values.to(device),
+        )
+
+    def take(self, trajectories: Int[Tensor, " chosen"]) -> tuple[Batch, Float[Tensor, "chosen time node channel"]]:
+        """The domains and values of some trajectories; one shared domain stays one."""
+        batch = self.batch if self.batch.n_domains == 1 else self.batch.select(self.domain_of[trajectories])
+        return batch, self.values[trajectories]
+
+
+def pack(parts: Sequence[tuple[Domain, Laplacian, Spectrum]], dtype: torch.dtype = torch.float32) -> Batch:
+    """Domains of any sizes as one Batch, padded to the largest."""
+    rows = [_stiffness_rows(laplacian) for _, laplacian, _ in parts]
+    n_nodes = max(domain.n_nodes for domain, _, _ in parts)
+    n_modes = max(len(spectrum.eigenvalues) for _, _, spectrum in parts)
+    n_slots = max(neighbors.shape[1] for neighbors, _ in rows)
+
+    def stacked(arrays: Sequence[np.ndarray], *shape: int) -> Tensor:
+        padded = np.zeros((len(arrays), *shape), dtype=arrays[0].dtype)
+        for place, array in zip(padded, arrays, strict=True):
+            place[tuple(slice(n) for n in array.shape)] = array
+        tensor = torch.from_numpy(padded)
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    dim = parts[0][0].points.shape[1]
+    return Batch(
+        points=stacked([domain.points for domain, _, _ in parts], n_nodes, dim),
+        fibres=stacked([domain.fibres for domain, _, _ in parts], n_nodes, dim),
+        is_node=stacked([np.ones(domain.n_nodes, dtype=bool) for domain, _, _ in parts], n_nodes),
+        mass=stacked([laplacian.lumped_mass() for _, laplacian, _ in parts], n_nodes),
+        eigenvalues=stacked([spectrum.eigenvalues for _, _, spectrum in parts], n_modes),
+        analysis=stacked([laplacian.mass @ spectrum.eigenvectors for _, laplacian, spectrum in parts], n_nodes, n_modes),
+        synthesis=stacked([spectrum.eigenvectors for _, _, spectrum in parts], n_nodes, n_modes),
+        neighbors=stacked([neighbors for neighbors, _ in rows], n_nodes, n_slots),
+        couplings=stacked([couplings for _, couplings in rows], n_nodes, n_slots),
+    )
+
+
+def _stiffness_rows(laplacian: Laplacian) -> tuple[np.ndarray, np.ndarray]:
+    """Neighbours and couplings -S_ij of each row, filled up to the longest with the node itself at coupling 0."""
+    matrix = laplacian.stiffness.tocoo()
+    off_diagonal = matrix.row != matrix.col
+    row, column, value = matrix.row[off_diagonal], matrix.col[off_diagonal], matrix.data[off_diagonal]
+    order = np.lexsort((column, row))
+    row, column, value = row[order], column[order], value[order]
+    count = np.bincount(row, minlength=laplacian.n_nodes)
+    slot = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    neighbors = np.tile(np.arange(laplacian.n_nodes)[:, None], (1, int(count.max())))
+    couplings = np.zeros(neighbors.shape)
+    neighbors[row, slot] = column
+    couplings[row, slot] = -value
+    return neighbors, couplings

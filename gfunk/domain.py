@@ -1,0 +1,238 @@
+"""Domain: where the PDE lives, and how fast it diffuses there; squares and rectangles; the checks at the door."""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+from scipy.spatial import Delaunay
+
+from gfunk.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """Points, the simplices between them, and a diffusion tensor K at every node or cell.
+
+    Triangles in the plane (dim 2, 3 corners), triangles on a surface (dim 3, 3 corners), tetrahedra (dim 3, 4 corners);
+    a bare cloud of points has no cells (shape (0, dim + 1)). Everything is checked when the record is made.
+    """
+
+    points: Float[np.ndarray, "node dim"]
+    cells: Int[np.ndarray, "cell corner"]
+    diffusion: Float[np.ndarray, "site dim dim"]
+    diffusion_at: Literal["node", "cell"]
+    # Main direction of diffusion, a unit vector; f and -f mean the same to us, the rivals see the sign.
+    fibres: Float[np.ndarray, "node dim"]
+
+    def __post_init__(self):
+        _check_points(self.points)
+        _check_cells(self.cells, self.points)
+        n_sites = len(self.points) if self.diffusion_at == "node" else len(self.cells)
+        if len(self.diffusion) != n_sites:
+            raise InputError(
+                f"{len(self.diffusion)} diffusion tensors for {n_sites} {self.diffusion_at}s: give one for each"
+            )
+        _check_diffusion(self.diffusion, self.diffusion_at)
+        if self.fibres.shape != self.points.shape or not np.isfinite(self.fibres).all():
+            raise InputError(f"fibres must be finite and of the points' shape {self.points.shape}, not {self.fibres.shape}")
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.points)
+
+    @property
+    def has_cells(self) -> bool:
+        return len(self.cells) > 0
+
+    def cell_diffusion(self) -> Float[np.ndarray, "cell dim dim"]:
+        """K per cell: as given, or the mean of the corners (exact enough for P1, order 2)."""
+        return self.diffusion if self.diffusion_at == "cell" else self.diffusion[self.cells].mean(axis=1)
+
+    def node_diffusion(self) -> Float[np.ndarray, "node dim dim"]:
+        """K per node: as given, or the mean over the cells around the node, weighted by their size."""
+        if self.diffusion_at == "node":
+            return self.diffusion
+        size = cell_sizes(self.points, self.cells)
+        corner = self.cells.ravel()
+        weight = np.repeat(size, self.cells.shape[1])
+        total = np.bincount(corner, weight, minlength=self.n_nodes)
+        mean = np.zeros((self.n_nodes, *self.diffusion.shape[1:]))
+        np.add.at(mean, corner, weight[:, None, None] * np.repeat(self.diffusion, self.cells.shape[1], axis=0))
+        return mean / total[:, None, None]
+
+
+def make_domain(
+    points: Float[np.ndarray, "node dim"],
+    cells: Int[np.ndarray, "cell corner"] | None = None,
+    diffusion: Float[np.ndarray, "site dim dim"] | None = None,
+    *,
+    diffusion_at: Literal["node", "cell"] = "node",
+    fibres: Float[np.ndarray, "node dim"] | None = None,
+) -> Domain:
+    """A Domain with what is usual filled in: no cells, K = identity, fibres along K's main axis."""
+    points = np.ascontiguousarray(points, dtype=np.float64)
+    if points.ndim != 2:
+        raise InputError(f"points must be a table with one row per node, not an array of shape {points.shape}")
+    dim = points.shape[1]
+    if cells is None:
+        cells = np.empty((0, dim + 1), dtype=np.int64)
+    if diffusion is None:
+        diffusion = np.broadcast_to(np.eye(dim), (len(points), dim, dim)).copy()
+    _check_points(points)
+    _check_cells(cells, points)
+    _check_diffusion(diffusion, diffusion_at)
+    draft = Domain(
+        points=points,
+        cells=np.ascontiguousarray(cells, dtype=np.int64),
+        diffusion=np.asarray(diffusion, dtype=np.float64),
+        diffusion_at=diffusion_at,
+        fibres=np.zeros_like(points) if fibres is None else np.asarray(fibres, dtype=np.float64),
+    )
+    if fibres is not None:
+        return draft
+    main_axis = np.linalg.eigh(draft.node_diffusion())[1][..., -1]
+    return Domain(
+        points=draft.points, cells=draft.cells, diffusion=draft.diffusion, diffusion_at=diffusion_at, fibres=main_axis
+    )
+
+
+def fibre_tensors(
+    fibres: Float[np.ndarray, "site dim"], along: float | np.ndarray, across: float | np.ndarray
+) -> Float[np.ndarray, "site dim dim"]:
+    """K = across I + (along - across) f f^T (Eqs. 15 and 19): blind to the fibre's sign."""
+    unit = fibres / np.linalg.norm(fibres, axis=1, keepdims=True)
+    along, across = np.broadcast_to(along, len(unit)), np.broadcast_to(across, len(unit))
+    outer = unit[:, :, None] * unit[:, None, :]
+    return across[:, None, None] * np.eye(fibres.shape[1]) + (along - across)[:, None, None] * outer
+
+
+def cell_sizes(points: Float[np.ndarray, "node dim"], cells: Int[np.ndarray, "cell corner"]) -> Float[np.ndarray, " cell"]:
+    """Length, area or volume of each simplex, wherever it lies in space."""
+    edges = points[cells[:, 1:]] - points[cells[:, :1]]
+    gram = np.einsum("cai,cbi->cab", edges, edges)
+    factorial = {1: 1, 2: 2, 3: 6}[edges.shape[1]]
+    return np.sqrt(np.maximum(np.linalg.det(gram), 0)) / factorial
+
+
+def rectangle(width: float, height: float, edge: float) -> Domain:
+    """A regular triangulation of [0, width] x [0, height] with legs no longer than `edge`; K = identity."""
+    if not (width > 0 and height > 0 and edge > 0):
+        raise InputError(f"a rectangle needs positive width, height and edge, not {width}, {height}, {edge}")
+    n_x, n_y = max(1, ceil(width / edge - 1e-9)), max(1, ceil(height / edge - 1e-9))
+    x, y = np.meshgrid(np.linspace(0, width, n_x + 1), np.linspace(0, height, n_y + 1), indexing="ij")
+    corner = (np.arange(n_x)[:, None] * (n_y + 1) + np.arange(n_y)).ravel()
+    right, up, across = corner + n_y + 1, corner + 1, corner + n_y + 2
+    cells = np.concatenate([np.stack([corner, right, across], 1), np.stack([corner, across, up], 1)])
+    return make_domain(np.stack([x.ravel(), y.ravel()], 1), cells)
+
+
+def unit_square(n_side: int) -> Domain:
+    """The unit square with n_side x n_side nodes, x running slowest; K = identity."""
+    if n_side < 2:
+        raise InputError(f"a square needs at least 2 nodes a side, not {n_side}")
+    return rectangle(1.0, 1.0, 1.0 / (n_side - 1))
+
+
+def perturbed_square(max_cell: float, rng: np.random.Generator) -> Domain:
+    """A Delaunay mesh of the unit square with randomly moved nodes and no triangle larger than `max_cell`.
+
+    Nodes of the boundary slide along it, corners stay. The largest of the moved triangles is about 1.7 times their mean.
+    """
+    n_cells_a_side = ceil(np.sqrt(1.7 / (2 * max_cell)))
+    grid = unit_square(n_cells_a_side + 1)
+    move = rng.uniform(-0.25, 0.25, grid.points.shape) / n_cells_a_side
+    move[(grid.points == 0) | (grid.points == 1)] = 0
+    while True:
+        points = grid.points + move
+        cells = Delaunay(points).simplices.astype(np.int64)
+        size = cell_sizes(points, cells)
+        # Qhull may close a straight side with flat triangles.
+        cells, size = cells[size > 1e-12], size[size > 1e-12]
+        if size.max() <= max_cell:
+            return make_domain(points, cells)
+        move *= 0.9
+
+
+def refined(domain: Domain) -> tuple[Float[np.ndarray, "node dim"], Int[np.ndarray, "cell corner"]]:
+    """Points and cells with every triangle cut into four; the old nodes come first, unmoved.
+
+    K is not carried over: on a finer mesh it should be taken anew from the field it samples.
+    """
+    if domain.cells.shape[1] != 3 or not domain.has_cells:
+        raise InputError("only triangle meshes can be refined")
+    a, b, c = domain.cells.T
+    sides = np.sort(np.concatenate([np.stack(pair, 1) for pair in ((a, b), (b, c), (c, a))]), axis=1)
+    edges, position = np.unique(sides, axis=0, return_inverse=True)
+    ab, bc, ca = domain.n_nodes + position.reshape(3, -1)
+    cells = np.concatenate([np.stack(t, 1) for t in ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))])
+    return np.concatenate([domain.points, domain.points[edges].mean(axis=1)]), cells
+
+
+def interpolation(domain: Domain, places: Float[np.ndarray, "place dim"]) -> csr_array:
+    """Matrix (place, node) of linear interpolation in the plane, over the Delaunay triangles of the nodes."""
+    if domain.points.shape[1] != 2:
+        raise InputError("linear interpolation is for planar domains")
+    mesh = Delaunay(domain.points)
+    inside = mesh.find_simplex(places)
+    if (inside < 0).any():
+        centre = domain.points.mean(axis=0)
+        # Rounding can put a place on the rim outside: pull it in by a hair.
+        places = np.where((inside < 0)[:, None], centre + (places - centre) * (1 - 1e-9), places)
+        inside = mesh.find_simplex(places)
+    if (inside < 0).any():
+        raise InputError(f"place {np.flatnonzero(inside < 0)[0]} lies outside the domain")
+    transform = mesh.transform[inside]
+    first = np.einsum("pij,pj->pi", transform[:, :2], places - transform[:, 2])
+    weights = np.concatenate([first, 1 - first.sum(1, keepdims=True)], axis=1)
+    row = np.repeat(np.arange(len(places)), 3)
+    return csr_array((weights.ravel(), (row, mesh.simplices[inside].ravel())), shape=(len(places), domain.n_nodes))
+
+
+def _check_points(points: np.ndarray):
+    if points.ndim != 2 or points.shape[1] not in (2, 3) or len(points) < 2:
+        raise InputError(f"a domain needs at least 2 points in 2 or 3 dimensions, not an array of shape {points.shape}")
+    broken = np.flatnonzero(~np.isfinite(points).all(axis=1))
+    if broken.size:
+        raise InputError(f"node {broken[0]} has the coordinates {points[broken[0]]}: all must be finite numbers")
+
+
+def _check_cells(cells: np.ndarray, points: np.ndarray):
+    if cells.ndim != 2 or cells.shape[1] not in (3, 4) or cells.shape[1] > points.shape[1] + 1:
+        raise InputError(
+            f"cells must be triangles or (in 3-D) tetrahedra, one row each, not an array of shape {cells.shape}"
+        )
+    if not np.issubdtype(cells.dtype, np.integer):
+        raise InputError(f"cells hold node numbers, so integers, not {cells.dtype}")
+    if not len(cells):
+        return
+    wrong = np.flatnonzero(((cells < 0) | (cells >= len(points))).any(axis=1))
+    if wrong.size:
+        raise InputError(f"cell {wrong[0]} names node {cells[wrong[0]].max()}, but nodes run from 0 to {len(points) - 1}")
+    loose = np.flatnonzero(np.bincount(cells.ravel(), minlength=len(points)) == 0)
+    if loose.size:
+        raise InputError(f"node {loose[0]} belongs to no cell ({loose.size} such nodes): remove them or give their cells")
+    size = cell_sizes(points, cells)
+    longest = np.linalg.norm(points[cells[:, 1:]] - points[cells[:, :1]], axis=2).max(axis=1)
+    flat = np.flatnonzero(~(size > 1e-12 * longest ** (cells.shape[1] - 1)))
+    if flat.size:
+        raise InputError(f"cell {flat[0]} (nodes {cells[flat[0]].tolist()}) has no area or volume ({flat.size} such cells)")
+
+
+def _check_diffusion(diffusion: np.ndarray, site: str):
+    broken = np.flatnonzero(~np.isfinite(diffusion).all(axis=(1, 2)))
+    if broken.size:
+        raise InputError(f"the diffusion tensor of {site} {broken[0]} is not finite")
+    scale = np.abs(diffusion).max(axis=(1, 2), initial=0)
+    skew = np.flatnonzero(np.abs(diffusion - diffusion.swapaxes(1, 2)).max(axis=(1, 2), initial=0) > 1e-8 * scale)
+    if skew.size:
+        raise InputError(f"the diffusion tensor of {site} {skew[0]} is not symmetric")
+    lowest = np.linalg.eigvalsh(diffusion)[:, 0] if len(diffusion) else np.empty(0)
+    weak = np.flatnonzero(~(lowest > 1e-12 * scale))
+    if weak.size:
+        raise InputError(
+            f"the diffusion tensor of {site} {weak[0]} is singular or negative (lowest eigenvalue {lowest[weak[0]]:.3g}): "
+            "K must be positive in every direction, on surfaces along the normal too"
+        )

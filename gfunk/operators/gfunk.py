@@ -1,0 +1,280 @@
+"""G-FuNK: the paper's network (PaperGFuNK) and ours (GFuNK), whole in this file."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gfunk.batch import Batch
+
+Input = Literal["u", "x", "y", "z"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperGFuNKConfig:
+    """The paper's network: P, then layers GELU(F^-1 R L F + W), then Q (Eqs. 9-12)."""
+
+    inputs: tuple[Input, ...] = ("u",)
+    width: int
+    n_layers: int
+    n_modes: int
+    kernel: Literal["diagonal", "tridiagonal", "full"]
+    eigenvalue_powers: tuple[int, ...] = (0,)
+    # Eigenvalues are divided by this before powers are taken. Paper: silent on it, and lambda^2 overflows the network else.
+    eigenvalue_scale: float = 1.0
+    # The network's unit of time, in the data's: its output is du per that much time.
+    time_scale: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GFuNKConfig:
+    """Ours: learned functions of the eigenvalue instead of matrices over mode numbers, a local branch, any step tau."""
+
+    inputs: tuple[Input, ...] = ("u",)
+    width: int = 64
+    n_layers: int = 4
+    n_modes: int = 100
+    # Channels that also see their sparse Laplacian, for what the modes can't resolve; 0: none.
+    local_width: int = 0
+    # Diffusion time over which the local Laplacian is damped: bounds it on thin cells, hardly felt on even ones.
+    local_time: float = 1.0
+    filter_width: int = 64
+    # The step is exact diffusion of the modes plus what is learned; False leaves diffusion to be learned too.
+    knows_diffusion: bool = True
+    time_scale: float = 1.0
+
+
+class PaperGFuNK(nn.Module):
+    """N_theta(u) of Eq. 12. It gives the rate of change, whatever tau is."""
+
+    def __init__(self, config: PaperGFuNKConfig):
+        super().__init__()
+        self.config = config
+        self.lift = nn.Linear(len(config.inputs), config.width)
+        self.layers = nn.ModuleList(PaperLayer(config) for _ in range(config.n_layers))
+        self.project = nn.Sequential(nn.Linear(config.width, 32), nn.GELU(), nn.Linear(32, 1))
+
+    def forward(
+        self, u: Float[Tensor, "batch node channel"], batch: Batch, tau: Float[Tensor, ""]
+    ) -> Float[Tensor, "batch node channel"]:
+        batch = batch.with_modes(self.config.n_modes)
+        field = self.lift(input_features(u, batch, self.config.inputs))
+        for layer in self.layers:
+            field = layer(field, batch)
+        return self.project(field).float() / self.config.time_scale
+
+
+class PaperLayer(nn.Module):
+    """One G-FuNK layer (Eq. 10): GELU(F^-1 R L F k + W k), R shared by all channels as the parameter counts say."""
+
+    def __init__(self, config: PaperGFuNKConfig):
+        super().__init__()
+        self.config = config
+        self.pointwise = nn.Linear(config.width, config.width)
+        k = config.n_modes
+        match config.kernel:
+            case "diagonal":
+                self.diagonal = nn.Parameter(torch.empty(k).uniform_(-1, 1))
+            case "tridiagonal":
+                self.diagonal = nn.Parameter(torch.empty(k).uniform_(-1, 1))
+                self.lower = nn.Parameter(torch.empty(k - 1).uniform_(-1, 1) / 3)
+                self.upper = nn.Parameter(torch.empty(k - 1).uniform_(-1, 1) / 3)
+            case "full":
+                self.matrix = nn.Parameter(torch.empty(k, k).uniform_(-1, 1) / k**0.5)
+
+    def forward(self, field: Float[Tensor, "batch node width"], batch: Batch) -> Float[Tensor, "batch node width"]:
+        modes = to_modes(field, batch)
+        # Paper: L expands onto powers of lambda, yet no parameter reduces them again: they are summed.
+        scaled = batch.eigenvalues / self.config.eigenvalue_scale
+        powers = torch.stack([scaled**power for power in self.config.eigenvalue_powers]).sum(0)
+        return nn.functional.gelu(to_nodes(self.mixed(modes * powers[..., None]), batch) + self.pointwise(field))
+
+    def mixed(self, modes: Float[Tensor, "batch mode width"]) -> Float[Tensor, "batch mode width"]:
+        """R applied to the mode axis."""
+        match self.config.kernel:
+            case "diagonal":
+                return self.diagonal[:, None] * modes
+            case "tridiagonal":
+                below = nn.functional.pad(self.lower[:, None] * modes[:, :-1], (0, 0, 1, 0))
+                above = nn.functional.pad(self.upper[:, None] * modes[:, 1:], (0, 0, 0, 1))
+                return self.diagonal[:, None] * modes + below + above
+            case "full":
+                return torch.einsum("kl,blw->bkw", self.matrix, modes)
+
+
+class GFuNK(nn.Module):
+    """u changes by diffusion, exactly in the modes kept, and by what a stack of spectral and local layers has learned.
+
+    Everything depends on a mode only through its eigenvalue, so signs, order and choice of basis never matter, and a
+    filter learned on one domain means the same on another.
+    """
+
+    def __init__(self, config: GFuNKConfig):
+        super().__init__()
+        self.config = config
+        self.lift = nn.Linear(len(config.inputs), config.width)
+        self.layers = nn.ModuleList(FilterLayer(config) for _ in range(config.n_layers))
+        self.project = nn.Sequential(nn.Linear(config.width, 32), nn.GELU(), nn.Linear(32, 1))
+        self.response = FilterBank(config.filter_width, 1)
+        with torch.no_grad():
+            # The first step is diffusion alone (or none at all); training departs from there.
+            self.project[-1].weight.mul_(1e-2)
+            self.project[-1].bias.zero_()
+            self.response.last.weight.mul_(1e-2)
+            self.response.last.bias.zero_()
+
+    def forward(
+        self, u: Float[Tensor, "batch node channel"], batch: Batch, tau: Float[Tensor, ""]
+    ) -> Float[Tensor, "batch node channel"]:
+        batch = batch.with_modes(self.config.n_modes)
+        step = tau / self.config.time_scale
+        rates = batch.eigenvalues * self.config.time_scale
+        features = spectral_features(rates, step)
+        field = self.lift(input_features(u, batch, self.config.inputs))
+        for layer in self.layers:
+            field = layer(field, batch, features, step)
+        # Not in half precision: a step's error is carried by every later one.
+        with torch.autocast(u.device.type, enabled=False):
+            learned = self.project(field).float()
+            return (learned + self.linear(u.float(), batch, rates, features.float(), step)) / self.config.time_scale
+
+    def linear(
+        self,
+        u: Float[Tensor, "batch node channel"],
+        batch: Batch,
+        rates: Float[Tensor, "domain mode"],
+        features: Float[Tensor, "domain mode feature"],
+        step: Float[Tensor, ""],
+    ) -> Float[Tensor, "batch node channel"]:
+        """The part linear in u: known diffusion and a learned response of each mode.
+
+        What lies beyond the last mode kept decays as that one does.
+        """
+        response = self.response(features)
+        if not self.config.knows_diffusion:
+            return to_nodes(response * to_modes(u, batch), batch)
+        decay = mean_decay(rates, step)[..., None]
+        beyond = decay[:, -1:]
+        return to_nodes((response + decay - beyond) * to_modes(u, batch), batch) + beyond * u
+
+
+class FilterLayer(nn.Module):
+    """x + GELU(filtered x + W x + local x), each filter a smooth function of the eigenvalue and the step."""
+
+    def __init__(self, config: GFuNKConfig):
+        super().__init__()
+        self.config = config
+        self.filters = FilterBank(config.filter_width, config.width)
+        self.pointwise = nn.Linear(config.width, config.width)
+        self.of_step = nn.Linear(2, config.width)
+        if config.local_width:
+            self.down = nn.Linear(config.width, config.local_width, bias=False)
+            self.up = nn.Linear(config.local_width, config.width, bias=False)
+
+    def forward(
+        self,
+        field: Float[Tensor, "batch node width"],
+        batch: Batch,
+        features: Float[Tensor, "domain mode feature"],
+        step: Float[Tensor, ""],
+    ) -> Float[Tensor, "batch node width"]:
+        change = to_nodes(self.filters(features) * to_modes(field, batch), batch) + self.pointwise(field)
+        change = change + self.of_step(step_features(step))
+        if self.config.local_width:
+            change = change + self.up(local_laplacian(self.down(field), batch, self.config.local_time))
+        return field + nn.functional.gelu(change)
+
+
+class FilterBank(nn.Module):
+    """h(lambda, tau), one for each channel: a small network of heat kernels."""
+
+    def __init__(self, hidden: int, n_filters: int):
+        super().__init__()
+        self.first = nn.Linear(N_SPECTRAL_FEATURES, hidden)
+        self.last = nn.Linear(hidden, n_filters)
+
+    def forward(self, features: Float[Tensor, "domain mode feature"]) -> Float[Tensor, "domain mode filter"]:
+        return self.last(nn.functional.gelu(self.first(features)))
+
+
+KERNEL_TIMES = tuple(2.0**power for power in range(-8, 5))
+STEP_FRACTIONS = (0.25, 1.0, 4.0)
+N_SPECTRAL_FEATURES = len(KERNEL_TIMES) + len(STEP_FRACTIONS) + 3
+
+
+def spectral_features(rates: Float[Tensor, "domain mode"], step: Float[Tensor, ""]) -> Float[Tensor, "domain mode feature"]:
+    """Heat kernels exp(-lambda t) at fixed times and at fractions of the step, and the step itself.
+
+    They are smooth in log lambda, bounded, and mean the same on every domain.
+    """
+    times = torch.tensor(KERNEL_TIMES, dtype=rates.dtype, device=rates.device)
+    fractions = torch.tensor(STEP_FRACTIONS, dtype=rates.dtype, device=rates.device)
+    fixed = torch.exp(-rates[..., None] * times)
+    relative = torch.exp(-(rates * step)[..., None] * fractions)
+    constant = step_features(step).expand(*rates.shape, 2)
+    return torch.cat([fixed, relative, mean_decay(rates, step)[..., None] * (step + 0.1), constant], dim=-1)
+
+
+def step_features(step: Float[Tensor, ""]) -> Float[Tensor, " feature"]:
+    return torch.stack([step / (1 + step), torch.log1p(step)])
+
+
+def mean_decay(rates: Float[Tensor, "domain mode"], step: Float[Tensor, ""]) -> Float[Tensor, "domain mode"]:
+    """Mean rate of change of exp(-rate t) over the step, (exp(-rate step) - 1) / step; -rate where the step is 0."""
+    safe = torch.where(step > 0, step, torch.ones_like(step))
+    return torch.where(step > 0, torch.expm1(-rates * safe) / safe, -rates)
+
+
+def input_features(
+    u: Float[Tensor, "batch node channel"], batch: Batch, inputs: tuple[Input, ...]
+) -> Float[Tensor, "batch node input"]:
+    """u and, where asked for, coordinates (which cost the invariance under rotation)."""
+    columns = {"x": 0, "y": 1, "z": 2}
+    places = [batch.points[..., columns[name], None].expand(*u.shape[:2], 1) for name in inputs if name != "u"]
+    return torch.cat([u, *places], dim=-1)
+
+
+def to_modes(field: Float[Tensor, "batch node width"], batch: Batch) -> Float[Tensor, "batch mode width"]:
+    """Graph Fourier transform (Eq. 5), kept to the lowest modes: Psi^T M field."""
+    return batch.analysis.mT @ field
+
+
+def to_nodes(modes: Float[Tensor, "batch mode width"], batch: Batch) -> Float[Tensor, "batch node width"]:
+    """Inverse graph Fourier transform (Eq. 6): Psi modes."""
+    return batch.synthesis @ modes
+
+
+def local_laplacian(
+    field: Float[Tensor, "batch node width"], batch: Batch, time: float
+) -> Float[Tensor, "batch node width"]:
+    """(I + time D)^-1 time M^-1 S field, with D the diagonal of M^-1 S: one Jacobi step of implicit diffusion.
+
+    On even meshes finer than sqrt(K time) it tends to a function of the Laplacian alone; on thin cells, where M^-1 S has
+    no bound, it stays below 2.
+    """
+    diagonal = batch.couplings.sum(-1, keepdim=True)
+    scale = time / (batch.mass[..., None] + time * diagonal).clamp_min(torch.finfo(batch.mass.dtype).tiny)
+    return (scale * (diagonal * field - NeighborSum.apply(field, batch.neighbors, batch.couplings))).to(field.dtype)
+
+
+class NeighborSum(torch.autograd.Function):
+    """sum_j coupling_ij field_j. The couplings are symmetric, so the backward pass gathers too: no scatter, no race."""
+
+    @staticmethod
+    def forward(ctx, field: Tensor, neighbors: Tensor, couplings: Tensor) -> Tensor:
+        ctx.save_for_backward(neighbors, couplings)
+        return _gathered_sum(field, neighbors, couplings)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        neighbors, couplings = ctx.saved_tensors
+        return _gathered_sum(grad, neighbors, couplings), None, None
+
+
+def _gathered_sum(field: Tensor, neighbors: Tensor, couplings: Tensor) -> Tensor:
+    n_batch = field.shape[0]
+    rows = torch.arange(n_batch, device=field.device)[:, None, None]
+    gathered = field[rows, neighbors.expand(n_batch, -1, -1)]
+    return (couplings[..., None].to(field.dtype) * gathered).sum(2)

@@ -1,0 +1,134 @@
+"""From "how does u change?" to a trajectory: Euler, RK4, adaptive solvers with or without adjoint, the tau-step flow map."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from typing import ClassVar, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from gfunk.batch import Batch
+from gfunk.errors import InputError
+from gfunk.operators import Operator
+
+State = Float[Tensor, "batch node channel"]
+
+
+class Integrator(Protocol):
+    """Carries u over one interval between saved times."""
+
+    def advance(self, operator: Operator, u: Tensor, batch: Batch, duration: float) -> Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowMap:
+    """u + tau N(u, tau): the operator gives the mean rate over the step, so steps may be as long as it has learned.
+
+    Each interval is cut into equal steps no longer than `longest_step`.
+    """
+
+    longest_step: float
+
+    def advance(self, operator: Operator, u: Tensor, batch: Batch, duration: float) -> Tensor:
+        n_steps, tau = _steps(duration, self.longest_step, u)
+        for _ in range(n_steps):
+            u = u + tau * operator(u, batch, tau)
+        return u
+
+
+@dataclass(frozen=True, kw_only=True)
+class Euler:
+    """u + dt N(u): the paper's integrator (A.1.2)."""
+
+    step: float
+    order: ClassVar[int] = 1
+
+    def advance(self, operator: Operator, u: Tensor, batch: Batch, duration: float) -> Tensor:
+        n_steps, dt = _steps(duration, self.step, u)
+        now = torch.zeros_like(dt)
+        for _ in range(n_steps):
+            u = u + dt * operator(u, batch, now)
+        return u
+
+
+@dataclass(frozen=True, kw_only=True)
+class RK4:
+    """The classical Runge-Kutta method."""
+
+    step: float
+    order: ClassVar[int] = 4
+
+    def advance(self, operator: Operator, u: Tensor, batch: Batch, duration: float) -> Tensor:
+        n_steps, dt = _steps(duration, self.step, u)
+        now = torch.zeros_like(dt)
+        for _ in range(n_steps):
+            first = operator(u, batch, now)
+            second = operator(u + dt / 2 * first, batch, now)
+            third = operator(u + dt / 2 * second, batch, now)
+            fourth = operator(u + dt * third, batch, now)
+            u = u + dt / 6 * (first + 2 * second + 2 * third + fourth)
+        return u
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adaptive:
+    """torchdiffeq's adaptive solvers; with `adjoint`, gradients come from a second ODE in constant memory (Eq. 13)."""
+
+    method: str = "dopri5"
+    rtol: float = 1e-5
+    atol: float = 1e-7
+    adjoint: bool = False
+
+    def advance(self, operator: Operator, u: Tensor, batch: Batch, duration: float) -> Tensor:
+        try:
+            import torchdiffeq
+        except ImportError as error:
+            raise InputError("adaptive integration needs torchdiffeq: pip install 'gfunk[adaptive]'") from error
+        times = torch.tensor([0.0, duration], dtype=u.dtype, device=u.device)
+        now = times[0]
+
+        def rate(_: Tensor, state: Tensor) -> Tensor:
+            return operator(state, batch, now)
+
+        settings = {"method": self.method, "rtol": self.rtol, "atol": self.atol}
+        if not self.adjoint:
+            return torchdiffeq.odeint(rate, u, times, **settings)[-1]
+        parameters = tuple(operator.parameters()) if isinstance(operator, torch.nn.Module) else ()
+        return torchdiffeq.odeint_adjoint(rate, u, times, adjoint_params=parameters, **settings)[-1]
+
+
+def rollout(
+    operator: Operator,
+    initial: Float[Tensor, "batch node channel"],
+    batch: Batch,
+    durations: list[float],
+    integrator: Integrator,
+    *,
+    saves_memory: bool = False,
+    between: Callable[[], None] | None = None,
+) -> Float[Tensor, "batch time node channel"]:
+    """u after each of the consecutive durations; the first saved value is the initial one.
+
+    saves_memory: activations inside an interval are computed again in the backward pass instead of kept.
+    between: called after each interval, to show progress.
+    """
+    if any(duration <= 0 for duration in durations):
+        raise InputError("output times must rise")
+    saved = [initial]
+    for duration in durations:
+        if saves_memory:
+            saved.append(checkpoint(integrator.advance, operator, saved[-1], batch, duration, use_reentrant=False))
+        else:
+            saved.append(integrator.advance(operator, saved[-1], batch, duration))
+        if between is not None:
+            between()
+    return torch.stack(saved, dim=1)
+
+
+def _steps(duration: float, longest: float, like: Tensor) -> tuple[int, Tensor]:
+    """How many equal steps of at most `longest` make up the duration, and their length."""
+    n_steps = max(1, ceil(duration / longest - 1e-6))
+    return n_steps, torch.tensor(duration / n_steps, dtype=like.dtype, device=like.device)
