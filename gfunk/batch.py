@@ -9,7 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gfunk.domain import Domain
+from gfunk.errors import InputError
 from gfunk.laplacian import Laplacian
+from gfunk.simulation import Prepared
 from gfunk.spectrum import Spectrum
 
 
@@ -107,6 +109,29 @@ def pack(parts: Sequence[tuple[Domain, Laplacian, Spectrum]], dtype: torch.dtype
         synthesis=stacked([spectrum.eigenvectors for _, _, spectrum in parts], n_nodes, n_modes),
         neighbors=stacked([neighbors for neighbors, _ in rows], n_nodes, n_slots),
         couplings=stacked([couplings for _, couplings in rows], n_nodes, n_slots),
+    )
+
+
+def pack_trajectories(prepared: Sequence[Prepared], offset: float, scale: float) -> TrajectorySet:
+    """Prepared samples as one set in model space, (value - offset) / scale."""
+    samples = [each.sample for each in prepared]
+    for sample in samples:
+        if not np.allclose(sample.times, samples[0].times):
+            raise InputError(f"samples {samples[0].seed} and {sample.seed} were saved at different times")
+    batch = pack([(each.sample.domain, each.laplacian, each.spectrum) for each in prepared])
+    domain_of = np.repeat(np.arange(len(samples)), [len(sample.values) for sample in samples])
+    values = np.zeros((len(domain_of), len(samples[0].times), batch.points.shape[1], 1), dtype=np.float32)
+    row = 0
+    for sample in samples:
+        n_trajectories, _, n_nodes = sample.values.shape
+        values[row : row + n_trajectories, :, :n_nodes, 0] = (sample.values - offset) / scale
+        row += n_trajectories
+    return TrajectorySet(
+        batch=batch,
+        domain_of=torch.from_numpy(domain_of),
+        seeds=tuple(sample.seed for sample in samples for _ in sample.values),
+        times=torch.from_numpy(samples[0].times),
+        values=torch.from_numpy(values),
     )
 
 

@@ -1,0 +1,115 @@
+"""Datasets made by the solver: exactly the missing samples, over all cores, each one whole or absent."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from gfunk.domain import interpolation, make_domain, unit_square
+from gfunk.errors import InputError
+from gfunk.laplacian import Discretisation, Laplacian, laplacian
+from gfunk.parallel import in_parallel
+from gfunk.settings import to_json
+from gfunk.spectrum import Spectrum
+from gfunk.store import (
+    DATASET_SCHEMA,
+    Sample,
+    cached_modes,
+    commit,
+    is_sample_whole,
+    read_json,
+    read_sample,
+    write_json,
+    write_sample,
+)  # fmt: skip
+
+FIRST_SEED = {"train": 0, "val": 100_000, "test": 200_000}
+
+
+class Problem(Protocol):
+    """A family of domains and trajectories, one sample a seed."""
+
+    def sample(self, seed: int) -> Sample: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """How an operator sees a domain: by which Laplacian and how many of its modes, at the nodes or on a regular grid."""
+
+    discretisation: Discretisation
+    n_modes: int
+    grid_side: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A sample with its Laplacian and modes."""
+
+    sample: Sample
+    laplacian: Laplacian
+    spectrum: Spectrum
+
+
+def split_seeds(split: str, n: int, first: int | None = None) -> range:
+    """The seeds of a split. Training, validation and test never share one."""
+    if split not in FIRST_SEED:
+        raise InputError(f"split {split!r} is none of {', '.join(FIRST_SEED)}")
+    start = FIRST_SEED[split] if first is None else first
+    if not (n >= 1 and FIRST_SEED[split] <= start and start + n <= FIRST_SEED[split] + 100_000):
+        raise InputError(
+            f"seeds {start} to {start + n - 1} are not all of split {split!r}, which has "
+            f"{FIRST_SEED[split]} to {FIRST_SEED[split] + 99_999}"
+        )
+    return range(start, start + n)
+
+
+def missing_seeds(folder: Path, problem: Problem, seeds: Sequence[int]) -> list[int]:
+    """Open the dataset (or begin it) and say which of its samples are not there yet."""
+    about = {"schema": DATASET_SCHEMA, "problem": to_json(problem)}
+    path = folder / "dataset.json"
+    if path.exists():
+        found = read_json(path)
+        if {name: found.get(name) for name in about} != about:
+            raise InputError(f"{folder}: holds trajectories of another problem or schema; choose another folder")
+    else:
+        write_json(path, about | {"commit": commit()})
+    return [seed for seed in seeds if not is_sample_whole(folder, seed)]
+
+
+def simulate_missing(problem: Problem, folder: Path, seeds: Sequence[int], n_workers: int) -> Iterator[int]:
+    """Simulate and write each seed's sample; yields the seed when its file is there."""
+    yield from in_parallel(partial(_simulate_one, problem, folder), seeds, n_workers)
+
+
+def prepare(folder: Path, seeds: Sequence[int], view: View, *, cache: Path | None, n_workers: int) -> Iterator[Prepared]:
+    """Read samples and find their modes (or read those from the cache)."""
+    yield from in_parallel(partial(_prepare_one, folder, view, cache), seeds, n_workers)
+
+
+def prepared(sample: Sample, view: View, cache: Path | None) -> Prepared:
+    if view.grid_side is not None:
+        sample = on_grid(sample, view.grid_side)
+    matrices = laplacian(sample.domain, view.discretisation)
+    return Prepared(sample=sample, laplacian=matrices, spectrum=cached_modes(matrices, view.n_modes, cache))
+
+
+def on_grid(sample: Sample, n_side: int) -> Sample:
+    """The sample interpolated linearly onto a regular grid of the unit square, as the paper does for FNO (A.1.2)."""
+    grid = unit_square(n_side)
+    weights = interpolation(sample.domain, grid.points)
+    tensors = weights @ sample.domain.node_diffusion().reshape(sample.domain.n_nodes, -1)
+    domain = make_domain(grid.points, grid.cells, tensors.reshape(-1, 2, 2), fibres=weights @ sample.domain.fibres)
+    values = np.stack([trajectory @ weights.T for trajectory in sample.values])
+    return Sample(seed=sample.seed, domain=domain, times=sample.times, values=values)
+
+
+def _simulate_one(problem: Problem, folder: Path, seed: int) -> int:
+    write_sample(folder, problem.sample(seed))
+    return seed
+
+
+def _prepare_one(folder: Path, view: View, cache: Path | None, seed: int) -> Prepared:
+    return prepared(read_sample(folder, seed), view, cache)
