@@ -208,9 +208,10 @@ def _check_cells(cells: np.ndarray, points: np.ndarray):
         raise InputError(f"cells hold node numbers, so integers, not {cells.dtype}")
     if not len(cells):
         return
-    wrong = np.flatnonzero(((cells < 0) | (cells >= len(points))).any(axis=1))
+    wrong = np.argwhere((cells < 0) | (cells >= len(points)))
     if wrong.size:
-        raise InputError(f"cell {wrong[0]} names node {cells[wrong[0]].max()}, but nodes run from 0 to {len(points) - 1}")
+        cell, corner = wrong[0]
+        raise InputError(f"cell {cell} names node {cells[cell, corner]}, but nodes run from 0 to {len(points) - 1}")
     loose = np.flatnonzero(np.bincount(cells.ravel(), minlength=len(points)) == 0)
     if loose.size:
         raise InputError(f"node {loose[0]} belongs to no cell ({loose.size} such nodes): remove them or give their cells")

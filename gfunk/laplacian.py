@@ -159,8 +159,7 @@ def _covered_fraction(
 
 def nearest_neighbors(points: Float[np.ndarray, "node dim"], n_neighbors: int) -> Int[np.ndarray, "node neighbor"]:
     """The Euclidean nearest neighbours of each node, itself left out."""
-    if not 1 <= n_neighbors < len(points):
-        raise InputError(f"{n_neighbors} neighbours can't be had among {len(points)} nodes: ask for 1 to {len(points) - 1}")
+    _check_n_neighbors(n_neighbors, len(points))
     found = cKDTree(points).query(points, n_neighbors + 1)[1]
     is_self = found == np.arange(len(points))[:, None]
     # Where points coincide a node may not find itself among the first: drop the last instead.
@@ -173,6 +172,7 @@ def _neighbors_in_metric(
 ) -> tuple[Int[np.ndarray, "node neighbor"], Float[np.ndarray, "node neighbor"]]:
     """For each node the nearest others in its own metric x^T R x, exact: candidates grow until none can be missed."""
     n_nodes = len(points)
+    _check_n_neighbors(n_neighbors, n_nodes)
     tree = cKDTree(points)
     longest_axis = 1 / np.sqrt(np.linalg.eigvalsh(resistance)[:, 0])
     neighbors = np.empty((n_nodes, n_neighbors), dtype=np.int64)
@@ -193,6 +193,11 @@ def _neighbors_in_metric(
         missed = distance[open_nodes, -1] > radius[:, -1] / longest_axis[open_nodes]
         open_nodes = open_nodes[missed] if n_candidates < n_nodes - 1 else open_nodes[:0]
     return neighbors, distance
+
+
+def _check_n_neighbors(n_neighbors: int, n_nodes: int):
+    if not 1 <= n_neighbors < n_nodes:
+        raise InputError(f"{n_neighbors} neighbours can't be had among {n_nodes} nodes: ask for 1 to {n_nodes - 1}")
 
 
 def _squared_lengths(domain: Domain, edges: Int[np.ndarray, "edge 2"]) -> Float[np.ndarray, " edge"]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,7 @@ from gfunk.operators import Operator
 State = Float[Tensor, "batch node channel"]
 
 
+@runtime_checkable
 class Integrator(Protocol):
     """Carries u over one interval between saved times."""
 

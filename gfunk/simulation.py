@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from gfunk.store import (
 FIRST_SEED = {"train": 0, "val": 100_000, "test": 200_000}
 
 
+@runtime_checkable
 class Problem(Protocol):
     """A family of domains and trajectories, one sample a seed."""
 

@@ -115,9 +115,9 @@ def train(
             epoch = Epoch(**{**vars(epoch), "validation": score})
             if score < progress.best_validation:
                 progress.best_validation, progress.best_epoch = score, progress.epoch
-                _on_first(lambda: save_weights(folder / "best.safetensors", operator, {"epoch": str(progress.epoch)}))
+                _on_first(save_weights, folder / "best.safetensors", operator, {"epoch": str(progress.epoch)})
         progress.seconds = before + time.monotonic() - started
-        _on_first(lambda: _append_log(folder, epoch))
+        _on_first(_append_log, folder, epoch)
         on_epoch(epoch)
         if config.patience is not None and progress.epoch - progress.best_epoch >= config.patience:
             reason = "no better"
@@ -125,7 +125,7 @@ def train(
             reason = "time is up"
         ends = reason != "done" or progress.epoch >= config.epochs
         if ends or time.monotonic() - saved > checkpoint_seconds:
-            _on_first(lambda: _save_progress(folder, operator, optimizer, progress))
+            _on_first(_save_progress, folder, operator, optimizer, progress)
             saved = time.monotonic()
         if ends:
             break
@@ -342,9 +342,9 @@ def _n_processes() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def _on_first(action: Callable[[], Any]):
+def _on_first(action: Callable[..., None], *arguments: Any):
     if _rank() == 0:
-        action()
+        action(*arguments)
     if _n_processes() > 1:
         dist.barrier()
 

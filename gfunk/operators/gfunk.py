@@ -122,8 +122,8 @@ class GFuNK(nn.Module):
             # The first step is diffusion alone (or none at all); training departs from there.
             self.project[-1].weight.mul_(1e-2)
             self.project[-1].bias.zero_()
-            self.response.last.weight.mul_(1e-2)
-            self.response.last.bias.zero_()
+            for weight in (self.response.mix.weight, self.response.mix.bias, self.response.last.weight):
+                weight.mul_(1e-2)
 
     def forward(
         self, u: Float[Tensor, "batch node channel"], batch: Batch, tau: Float[Tensor, ""]
@@ -148,16 +148,15 @@ class GFuNK(nn.Module):
         features: Float[Tensor, "domain mode feature"],
         step: Float[Tensor, ""],
     ) -> Float[Tensor, "batch node channel"]:
-        """The part linear in u: known diffusion and a learned response of each mode.
+        """The part linear in u: a learned response of each mode, on top of diffusion if that is known.
 
-        What lies beyond the last mode kept decays as that one does.
+        What lies beyond the last mode kept changes as that one does.
         """
         response = self.response(features)
-        if not self.config.knows_diffusion:
-            return to_nodes(response * to_modes(u, batch), batch)
-        decay = mean_decay(rates, step)[..., None]
-        beyond = decay[:, -1:]
-        return to_nodes((response + decay - beyond) * to_modes(u, batch), batch) + beyond * u
+        if self.config.knows_diffusion:
+            response = response + mean_decay(rates, step)[..., None]
+        beyond = response[:, -1:]
+        return to_nodes((response - beyond) * to_modes(u, batch), batch) + beyond * u
 
 
 class FilterLayer(nn.Module):
@@ -188,15 +187,16 @@ class FilterLayer(nn.Module):
 
 
 class FilterBank(nn.Module):
-    """h(lambda, tau), one for each channel: a small network of heat kernels."""
+    """h(lambda, tau), one for each channel: a mix of heat kernels plus a small network of them."""
 
     def __init__(self, hidden: int, n_filters: int):
         super().__init__()
+        self.mix = nn.Linear(N_SPECTRAL_FEATURES, n_filters)
         self.first = nn.Linear(N_SPECTRAL_FEATURES, hidden)
-        self.last = nn.Linear(hidden, n_filters)
+        self.last = nn.Linear(hidden, n_filters, bias=False)
 
     def forward(self, features: Float[Tensor, "domain mode feature"]) -> Float[Tensor, "domain mode filter"]:
-        return self.last(nn.functional.gelu(self.first(features)))
+        return self.mix(features) + self.last(nn.functional.gelu(self.first(features)))
 
 
 KERNEL_TIMES = tuple(2.0**power for power in range(-8, 5))
