@@ -143,7 +143,8 @@ def _stiffness_rows(laplacian: Laplacian) -> tuple[np.ndarray, np.ndarray]:
     order = np.lexsort((column, row))
     row, column, value = row[order], column[order], value[order]
     count = np.bincount(row, minlength=laplacian.n_nodes)
-    slot = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    first = np.concatenate([[0], np.cumsum(count)[:-1]])
+    slot = np.arange(len(row)) - np.repeat(first, count)
     neighbors = np.tile(np.arange(laplacian.n_nodes)[:, None], (1, int(count.max())))
     couplings = np.zeros(neighbors.shape)
     neighbors[row, slot] = column

@@ -1,6 +1,6 @@
 """Domain: where the PDE lives, and how fast it diffuses there; squares and rectangles; the checks at the door."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
@@ -35,7 +35,7 @@ class Domain:
             raise InputError(
                 f"{len(self.diffusion)} diffusion tensors for {n_sites} {self.diffusion_at}s: give one for each"
             )
-        _check_diffusion(self.diffusion, self.diffusion_at)
+        _check_diffusion(self.diffusion, self.diffusion_at, self.points.shape[1])
         if self.fibres.shape != self.points.shape or not np.isfinite(self.fibres).all():
             raise InputError(f"fibres must be finite and of the points' shape {self.points.shape}, not {self.fibres.shape}")
 
@@ -83,7 +83,7 @@ def make_domain(
         diffusion = np.broadcast_to(np.eye(dim), (len(points), dim, dim)).copy()
     _check_points(points)
     _check_cells(cells, points)
-    _check_diffusion(diffusion, diffusion_at)
+    _check_diffusion(diffusion, diffusion_at, dim)
     draft = Domain(
         points=points,
         cells=np.ascontiguousarray(cells, dtype=np.int64),
@@ -103,7 +103,10 @@ def fibre_tensors(
     fibres: Float[np.ndarray, "site dim"], along: float | np.ndarray, across: float | np.ndarray
 ) -> Float[np.ndarray, "site dim dim"]:
     """K = across I + (along - across) f f^T (Eqs. 15 and 19): blind to the fibre's sign."""
-    unit = fibres / np.linalg.norm(fibres, axis=1, keepdims=True)
+    length = np.linalg.norm(fibres, axis=1, keepdims=True)
+    if not (length > 0).all():
+        raise InputError(f"fibre {np.flatnonzero(~(length[:, 0] > 0))[0]} is zero: every fibre needs a direction")
+    unit = fibres / length
     along, across = np.broadcast_to(along, len(unit)), np.broadcast_to(across, len(unit))
     outer = unit[:, :, None] * unit[:, None, :]
     return across[:, None, None] * np.eye(fibres.shape[1]) + (along - across)[:, None, None] * outer
@@ -141,6 +144,8 @@ def perturbed_square(max_cell: float, rng: np.random.Generator) -> Domain:
 
     Nodes of the boundary slide along it, corners stay. The largest of the moved triangles is about 1.7 times their mean.
     """
+    if not 0 < max_cell <= 0.5:
+        raise InputError(f"cells of the unit square can be no larger than 0.5 and must be positive, not {max_cell}")
     n_cells_a_side = ceil(np.sqrt(1.7 / (2 * max_cell)))
     grid = unit_square(n_cells_a_side + 1)
     move = rng.uniform(-0.25, 0.25, grid.points.shape) / n_cells_a_side
@@ -154,6 +159,20 @@ def perturbed_square(max_cell: float, rng: np.random.Generator) -> Domain:
         if size.max() <= max_cell:
             return make_domain(points, cells)
         move *= 0.9
+
+
+def rotated(domain: Domain, degrees: float) -> Domain:
+    """The domain turned about the z axis, fibres and diffusion with it."""
+    angle = np.deg2rad(degrees)
+    turn = np.eye(domain.points.shape[1])
+    turn[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    tensors = turn @ domain.diffusion @ turn.T
+    return replace(
+        domain,
+        points=domain.points @ turn.T,
+        fibres=domain.fibres @ turn.T,
+        diffusion=(tensors + tensors.swapaxes(1, 2)) / 2,
+    )
 
 
 def refined(domain: Domain) -> tuple[Float[np.ndarray, "node dim"], Int[np.ndarray, "cell corner"]]:
@@ -222,7 +241,9 @@ def _check_cells(cells: np.ndarray, points: np.ndarray):
         raise InputError(f"cell {flat[0]} (nodes {cells[flat[0]].tolist()}) has no area or volume ({flat.size} such cells)")
 
 
-def _check_diffusion(diffusion: np.ndarray, site: str):
+def _check_diffusion(diffusion: np.ndarray, site: str, dim: int):
+    if diffusion.shape[1:] != (dim, dim):
+        raise InputError(f"each {site} needs a {dim} x {dim} diffusion tensor, not an array of shape {diffusion.shape}")
     broken = np.flatnonzero(~np.isfinite(diffusion).all(axis=(1, 2)))
     if broken.size:
         raise InputError(f"the diffusion tensor of {site} {broken[0]} is not finite")

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import coo_array, csr_array, dia_array
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 from scipy.special import gammainc, ndtr
 
 from gfunk.domain import Domain, cell_sizes
@@ -22,7 +22,7 @@ class Laplacian:
 
     @property
     def n_nodes(self) -> int:
-        return self.stiffness.shape[0]
+        return len(self.stiffness.indptr) - 1
 
     def lumped_mass(self) -> Float[np.ndarray, " node"]:
         return np.asarray(self.mass.sum(axis=1)).ravel()
@@ -112,7 +112,7 @@ def knn_laplacian(domain: Domain, n_neighbors: int = 30, n_dims: int | None = No
     sum_ij v_i v_j g_ij (u_i - u_j)^2 / (2 t_ij) is that energy. Every weight is positive and the matrix is symmetric.
     Beside a boundary only a fraction c of the kernel finds points: v is too large by 1/c, the pairs are too few by c.
     """
-    n_dims = n_dims or domain.points.shape[1]
+    n_dims = int(n_dims or domain.points.shape[1])
     tensors = domain.node_diffusion()
     neighbors, distance = _neighbors_in_metric(domain.points, np.linalg.inv(tensors), n_neighbors)
     # A node's kernel falls to e^-reach at its farthest neighbour; what lies beyond is added to both moments in closed form.
@@ -160,7 +160,7 @@ def _covered_fraction(
 def nearest_neighbors(points: Float[np.ndarray, "node dim"], n_neighbors: int) -> Int[np.ndarray, "node neighbor"]:
     """The Euclidean nearest neighbours of each node, itself left out."""
     _check_n_neighbors(n_neighbors, len(points))
-    found = cKDTree(points).query(points, n_neighbors + 1)[1]
+    found = np.asarray(KDTree(points).query(points, n_neighbors + 1)[1])
     is_self = found == np.arange(len(points))[:, None]
     # Where points coincide a node may not find itself among the first: drop the last instead.
     is_self[~is_self.any(axis=1), -1] = True
@@ -173,7 +173,7 @@ def _neighbors_in_metric(
     """For each node the nearest others in its own metric x^T R x, exact: candidates grow until none can be missed."""
     n_nodes = len(points)
     _check_n_neighbors(n_neighbors, n_nodes)
-    tree = cKDTree(points)
+    tree = KDTree(points)
     longest_axis = 1 / np.sqrt(np.linalg.eigvalsh(resistance)[:, 0])
     neighbors = np.empty((n_nodes, n_neighbors), dtype=np.int64)
     distance = np.empty((n_nodes, n_neighbors))

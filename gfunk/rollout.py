@@ -96,9 +96,9 @@ class Adaptive:
 
         settings = {"method": self.method, "rtol": self.rtol, "atol": self.atol}
         if not self.adjoint:
-            return torchdiffeq.odeint(rate, u, times, **settings)[-1]
+            return torch.as_tensor(torchdiffeq.odeint(rate, u, times, **settings)[-1])
         parameters = tuple(operator.parameters()) if isinstance(operator, torch.nn.Module) else ()
-        return torchdiffeq.odeint_adjoint(rate, u, times, adjoint_params=parameters, **settings)[-1]
+        return torch.as_tensor(torchdiffeq.odeint_adjoint(rate, u, times, adjoint_params=parameters, **settings)[-1])
 
 
 def rollout(

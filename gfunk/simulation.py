@@ -1,14 +1,14 @@
 """Datasets made by the solver: exactly the missing samples, over all cores, each one whole or absent."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from gfunk.domain import interpolation, make_domain, unit_square
+from gfunk.domain import interpolation, make_domain, rotated, unit_square
 from gfunk.errors import InputError
 from gfunk.laplacian import Discretisation, Laplacian, laplacian
 from gfunk.parallel import in_parallel
@@ -38,11 +38,12 @@ class Problem(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """How an operator sees a domain: by which Laplacian and how many of its modes, at the nodes or on a regular grid."""
+    """How an operator sees a domain: by which Laplacian, how many of its modes, on a grid or at the nodes, turned or not."""
 
     discretisation: Discretisation
     n_modes: int
     grid_side: int | None = None
+    rotation_degrees: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,8 @@ def prepare(folder: Path, seeds: Sequence[int], view: View, *, cache: Path | Non
 def prepared(sample: Sample, view: View, cache: Path | None) -> Prepared:
     if view.grid_side is not None:
         sample = on_grid(sample, view.grid_side)
+    if view.rotation_degrees:
+        sample = replace(sample, domain=rotated(sample.domain, view.rotation_degrees))
     matrices = laplacian(sample.domain, view.discretisation)
     return Prepared(sample=sample, laplacian=matrices, spectrum=cached_modes(matrices, view.n_modes, cache))
 

@@ -8,6 +8,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from threadpoolctl import threadpool_limits
 
 from gfunk.errors import InputError
 from gfunk.laplacian import Laplacian
@@ -62,11 +63,13 @@ def _lanczos(laplacian: Laplacian, n_modes: int) -> tuple[np.ndarray, np.ndarray
     stiffness, mass = csc_array(laplacian.stiffness), csc_array(laplacian.mass)
     # Shift just below zero: S is singular (constants), so it can't be factored itself.
     shift = 1e-6 * stiffness.diagonal().sum() / mass.diagonal().sum()
-    inverse = LinearOperator(stiffness.shape, matvec=symmetric_solver(stiffness + shift * mass), dtype=np.float64)
+    inverse = LinearOperator(stiffness.shape, matvec=symmetric_solver(stiffness + shift * mass), dtype=np.float64)  # pyright: ignore
     # A fixed start makes two calls agree; a random one would give other signs each time.
     start = np.random.default_rng(0).standard_normal(laplacian.n_nodes)
     try:
-        values, vectors = eigsh(stiffness, n_modes, M=mass, sigma=-shift, OPinv=inverse, v0=start)
+        # More BLAS threads than idle cores wait for each other: twenty times slower was seen.
+        with threadpool_limits(1):
+            values, vectors = eigsh(stiffness, n_modes, M=mass, sigma=-shift, OPinv=inverse, v0=start)
     except ArpackNoConvergence as error:
         raise InputError(
             f"only {len(error.eigenvalues)} of {n_modes} modes converged: ask for fewer, or look for very thin cells"

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -82,7 +82,10 @@ def write_sample(folder: Path, sample: Sample):
 
 def read_sample(folder: Path, seed: int) -> Sample:
     path = sample_path(folder, seed)
-    arrays, note = read_arrays(path)
+    try:
+        arrays, note = read_arrays(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such sample; make it with `gfunk simulate`") from None
     if note.get("schema") != str(DATASET_SCHEMA):
         raise InputError(
             f"{path}: dataset schema {note.get('schema')}, this version reads {DATASET_SCHEMA}: simulate it again"
@@ -118,6 +121,15 @@ def sample_seeds(folder: Path) -> list[int]:
     if not seeds:
         raise InputError(f"{folder}: holds no trajectories; make them with `gfunk simulate`")
     return seeds
+
+
+def dataset_fingerprint(folder: Path, seeds: Sequence[int]) -> str:
+    """A digest of the samples' checksums: the same data, the same fingerprint."""
+    digest = hashlib.sha256()
+    for seed in seeds:
+        with safe_open(sample_path(folder, seed), framework="numpy") as file:
+            digest.update((file.metadata() or {}).get("checksum", "").encode())
+    return digest.hexdigest()
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], note: Mapping[str, str] | None = None):
@@ -166,12 +178,20 @@ def write_bytes(path: Path, content: bytes):
                 draft.write(content)
                 draft.flush()
                 os.fsync(draft.fileno())
+                os.chmod(draft.name, 0o666 & ~_umask())
                 os.replace(draft.name, path)
             except BaseException:
                 os.unlink(draft.name)
                 raise
     except OSError as error:
         raise InputError(f"{path}: can't be written ({error.strerror or error})") from error
+
+
+def _umask() -> int:
+    """What the user takes away from new files' permissions; reading it means setting it for a moment."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray], **settings: object) -> str:

@@ -63,7 +63,7 @@ class PaperGFuNK(nn.Module):
         field = self.lift(input_features(u, batch, self.config.inputs))
         for layer in self.layers:
             field = layer(field, batch)
-        return self.project(field).float() / self.config.time_scale
+        return self.project(field).to(u.dtype) / self.config.time_scale
 
 
 class PaperLayer(nn.Module):
@@ -116,13 +116,12 @@ class GFuNK(nn.Module):
         self.config = config
         self.lift = nn.Linear(len(config.inputs), config.width)
         self.layers = nn.ModuleList(FilterLayer(config) for _ in range(config.n_layers))
-        self.project = nn.Sequential(nn.Linear(config.width, 32), nn.GELU(), nn.Linear(32, 1))
+        last = nn.Linear(32, 1)
+        self.project = nn.Sequential(nn.Linear(config.width, 32), nn.GELU(), last)
         self.response = FilterBank(config.filter_width, 1)
         with torch.no_grad():
-            # The first step is diffusion alone (or none at all); training departs from there.
-            self.project[-1].weight.mul_(1e-2)
-            self.project[-1].bias.zero_()
-            for weight in (self.response.mix.weight, self.response.mix.bias, self.response.last.weight):
+            # The first step is almost diffusion alone (or none at all); training departs from there.
+            for weight in (last.weight, last.bias, *self.response.parameters()):
                 weight.mul_(1e-2)
 
     def forward(
@@ -137,8 +136,8 @@ class GFuNK(nn.Module):
             field = layer(field, batch, features, step)
         # Not in half precision: a step's error is carried by every later one.
         with torch.autocast(u.device.type, enabled=False):
-            learned = self.project(field).float()
-            return (learned + self.linear(u.float(), batch, rates, features.float(), step)) / self.config.time_scale
+            learned = self.project(field.to(u.dtype))
+            return (learned + self.linear(u, batch, rates, features, step)) / self.config.time_scale
 
     def linear(
         self,
@@ -268,8 +267,9 @@ class NeighborSum(torch.autograd.Function):
         return _gathered_sum(field, neighbors, couplings)
 
     @staticmethod
-    def backward(ctx, grad: Tensor):
+    def backward(ctx, *grads: Tensor):
         neighbors, couplings = ctx.saved_tensors
+        (grad,) = grads
         return _gathered_sum(grad, neighbors, couplings), None, None
 
 

@@ -28,6 +28,11 @@ def simulate_heat(
     """
     if not np.isfinite(initial).all():
         raise InputError(f"the initial field is not finite at node {np.flatnonzero(~np.isfinite(initial))[0]}")
+    if initial.shape != (laplacian.n_nodes,) or steps_per_save < 1:
+        raise InputError(
+            f"an initial value for each of {laplacian.n_nodes} nodes and at least one step a save are needed, "
+            f"not {initial.shape} values and {steps_per_save} steps"
+        )
     spacing = np.diff(times)
     if not (len(times) >= 2 and (spacing > 0).all() and np.allclose(spacing, spacing[0], rtol=1e-6)):
         raise InputError("the saved times must rise in equal steps")

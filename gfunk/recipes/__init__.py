@@ -1,0 +1,1 @@
+"""The experiments as data: every number with its source."""

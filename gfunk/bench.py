@@ -1,0 +1,130 @@
+"""What an operator costs, beside the least it could cost: operations and bytes counted, both ceilings measured here."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from gfunk.batch import TrajectorySet
+from gfunk.norms import relative_l2
+from gfunk.recipes.recipe import Variant
+from gfunk.rollout import rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceilings:
+    """What this device does at best: large float32 matrix products, and a large copy (bytes read and written)."""
+
+    flops_per_second: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Seconds and bytes, measured; floor_ms is the larger of counted operations and counted bytes over the ceilings."""
+
+    variant: str
+    nodes: int
+    predict_ms: float
+    predict_floor_ms: float
+    predict_gflop: float
+    predict_gbyte: float
+    epoch_seconds: float
+    epoch_floor_seconds: float
+    memory_mib: float
+
+
+def measured_ceilings(device: torch.device) -> Ceilings:
+    size = 8192 if device.type == "cuda" else 1024
+    a, b = torch.randn(2, size, size, device=device)
+    product = _median_seconds(lambda: a @ b, device)
+    long = torch.randn(2**28 if device.type == "cuda" else 2**24, device=device)
+    copy = _median_seconds(lambda: long.clone(), device)
+    return Ceilings(flops_per_second=2 * size**3 / product, bytes_per_second=2 * long.numel() * 4 / copy)
+
+
+def cost(
+    operator: nn.Module, step: Callable[..., Tensor], variant: Variant, data: TrajectorySet, n_epoch: int, ceilings: Ceilings
+) -> Cost:
+    """Cost of predicting one of the trajectories (all of `data` at once) and of an epoch over n_epoch of them."""
+    device = data.values.device
+    chosen = torch.arange(data.n_trajectories, device=device)
+    batch, true = data.take(chosen)
+    durations = torch.diff(data.times).tolist()
+
+    @torch.no_grad()
+    def predict():
+        rollout(step, true[:, 0], batch, durations, variant.integrator)
+
+    def learn():
+        operator.zero_grad()
+        relative_l2(rollout(step, true[:, 0], batch, durations, variant.integrator), true, batch).mean().backward()
+
+    predict_seconds = _median_seconds(predict, device) / data.n_trajectories
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    has_parameters = any(True for _ in operator.parameters())
+    learn_seconds = _median_seconds(learn, device) / data.n_trajectories if has_parameters else 0.0
+    memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+    n_calls = _n_calls(variant, durations)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        operator(true[:, 0], batch, torch.tensor(durations[0], device=device, dtype=true.dtype))
+    flops = counter.get_total_flops() * n_calls / data.n_trajectories
+    moved = _bytes_a_call(operator, data) * n_calls / data.n_trajectories
+    floor = max(flops / ceilings.flops_per_second, moved / ceilings.bytes_per_second)
+    return Cost(
+        variant=variant.name,
+        nodes=data.values.shape[2],
+        predict_ms=1e3 * predict_seconds,
+        predict_floor_ms=1e3 * floor,
+        predict_gflop=flops / 1e9,
+        predict_gbyte=moved / 1e9,
+        epoch_seconds=learn_seconds * n_epoch,
+        # The backward pass does twice the forward's work.
+        epoch_floor_seconds=3 * floor * n_epoch if has_parameters else 0.0,
+        memory_mib=memory / 2**20,
+    )
+
+
+def _n_calls(variant: Variant, durations: list[float]) -> int:
+    """How often a prediction calls the operator."""
+    calls = 0
+
+    def counting(u: Tensor, *_: object) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return torch.zeros_like(u)
+
+    for duration in durations:
+        variant.integrator.advance(counting, torch.zeros(1, 1, 1), None, duration)  # pyright: ignore[reportArgumentType]
+    return calls
+
+
+def _bytes_a_call(operator: nn.Module, data: TrajectorySet) -> float:
+    """The fewest bytes a call must move: weights, the domains' modes, u in and out; all else could stay on chip."""
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in operator.parameters())
+    n_modes = getattr(operator.config, "n_modes", 0) if hasattr(operator, "layers") else 0  # pyright: ignore[reportAttributeAccessIssue]
+    modes = 2 * data.batch.synthesis[..., : n_modes or 1].numel() * 4
+    return weights + modes + 2 * data.values[:, 0].numel() * 4
+
+
+def _median_seconds(action: Callable[[], object], device: torch.device) -> float:
+    action()
+    seconds = []
+    for _ in range(5):
+        _wait(device)
+        start = time.perf_counter()
+        action()
+        _wait(device)
+        seconds.append(time.perf_counter() - start)
+        if sum(seconds) > 20:
+            break
+    return sorted(seconds)[len(seconds) // 2]
+
+
+def _wait(device: torch.device):
+    if device.type == "cuda":
+        torch.cuda.synchronize()

@@ -1,0 +1,126 @@
+"""A recipe carried out: its data loaded as a variant sees it, its operator trained and evaluated."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from gfunk.batch import TrajectorySet, pack_trajectories
+from gfunk.errors import InputError
+from gfunk.evaluation import Evaluation, evaluate
+from gfunk.operators.make import make_operator
+from gfunk.recipes.heat_data import HeatProblem
+from gfunk.recipes.recipe import Recipe, Variant
+from gfunk.runs import RunCard, read_card, write_card
+from gfunk.settings import from_json, to_json
+from gfunk.simulation import View, prepare, prepared
+from gfunk.store import commit, dataset_fingerprint, read_json, sample_seeds
+from gfunk.training import Epoch, Outcome, train
+
+
+def chosen_device(name: str) -> torch.device:
+    """`auto` takes a CUDA device if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {name!r} can't be used here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def load_split(
+    folder: Path, view: View, *, n: int | None, n_workers: int,
+    on_sample: Callable[[], None] = lambda: None,
+) -> TrajectorySet:  # fmt: skip
+    """The first n samples (or all) of a simulated split, with their modes, which are kept beside it."""
+    seeds = sample_seeds(folder)
+    if n is not None and n > len(seeds):
+        raise InputError(f"{folder}: holds {len(seeds)} samples, {n} were asked for")
+    problem = dataset_problem(folder)
+    parts = []
+    for part in prepare(folder, seeds[:n], view, cache=folder.parent / "spectra", n_workers=n_workers):
+        parts.append(part)
+        on_sample()
+    return pack_trajectories(parts, offset=0.0, scale=problem.scale)
+
+
+def dataset_problem(folder: Path) -> HeatProblem:
+    """The problem a dataset was simulated from."""
+    problem = from_json(read_json(folder / "dataset.json").get("problem"), [HeatProblem])
+    if not isinstance(problem, HeatProblem):
+        raise InputError(f"{folder}: does not say which problem it holds")
+    return problem
+
+
+def simulated_set(problem: HeatProblem, view: View, seeds: Sequence[int]) -> TrajectorySet:
+    """Fresh samples, simulated now and kept nowhere."""
+    return pack_trajectories([prepared(problem.sample(seed), view, None) for seed in seeds], offset=0.0, scale=problem.scale)
+
+
+def train_variant(
+    recipe: Recipe,
+    variant: Variant,
+    data: Path,
+    folder: Path,
+    *,
+    device: torch.device,
+    resume: bool,
+    minutes: float | None,
+    n_train: int | None,
+    n_val: int | None,
+    n_workers: int,
+    compiles: bool = False,
+    on_sample: Callable[[], None] = lambda: None,
+    on_start: Callable[[nn.Module, TrajectorySet], None] = lambda *_: None,
+    on_epoch: Callable[[Epoch], None] = lambda _: None,
+    on_iteration: Callable[[], None] = lambda: None,
+) -> tuple[nn.Module, Outcome]:
+    """Train a variant on `data`/train and `data`/val into the run folder. Resuming demands the same settings and data."""
+    if variant.training is None:
+        raise InputError(f"variant {variant.name} has nothing to learn; evaluate it right away")
+    seeds = sample_seeds(data / "train")[:n_train]
+    card = RunCard(
+        recipe=recipe.name,
+        problem=dataset_problem(data / "train"),
+        variant=variant,
+        data_fingerprint=dataset_fingerprint(data / "train", seeds),
+        commit=commit(),
+    )
+    if resume:
+        _check_same(read_card(folder), card, folder)
+    elif not (folder / "run.json").exists():
+        write_card(folder, card)
+    train_set, val_set = (
+        load_split(data / split, variant.view, n=n, n_workers=n_workers, on_sample=on_sample).to(device)
+        for split, n in (("train", n_train), ("val", n_val))
+    )
+    operator = seeded_operator(variant).to(device)
+    on_start(operator, train_set)
+    outcome = train(
+        operator, train_set, val_set, variant.integrator, variant.training, folder,
+        resume=resume, minutes=minutes, on_epoch=on_epoch, on_iteration=on_iteration,
+        step=torch.compile(operator, dynamic=False) if compiles else None,
+    )  # fmt: skip
+    return operator, outcome
+
+
+def seeded_operator(variant: Variant) -> nn.Module:
+    """A new operator whose first weights depend on the training's seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(variant.training.seed if variant.training else 0)
+        return make_operator(variant.network)
+
+
+def evaluate_on(
+    operator: nn.Module, variant: Variant, data: TrajectorySet, device: torch.device, *, batch_size: int = 20
+) -> Evaluation:
+    return evaluate(operator.to(device).eval(), data.to(device), variant.integrator, batch_size=batch_size)
+
+
+def _check_same(found: RunCard, wanted: RunCard, folder: Path):
+    for name in ("recipe", "problem", "variant", "data_fingerprint"):
+        if to_json(getattr(found, name)) != to_json(getattr(wanted, name)):
+            raise InputError(f"{folder}: was begun with another {name.replace('_', ' ')}; resume it with the same one")

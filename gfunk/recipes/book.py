@@ -1,0 +1,14 @@
+"""All recipes by name."""
+
+from gfunk.errors import InputError
+from gfunk.recipes.cardiac import atria, atria_190, random_fibres, rectangles, single_atrium
+from gfunk.recipes.heat import heat
+from gfunk.recipes.recipe import Recipe
+
+RECIPES = {recipe.name: recipe for recipe in (heat, rectangles, random_fibres, single_atrium, atria, atria_190)}
+
+
+def recipe_named(name: str) -> Recipe:
+    if name not in RECIPES:
+        raise InputError(f"no recipe {name!r}; there are {', '.join(RECIPES)}")
+    return RECIPES[name]

@@ -1,0 +1,48 @@
+"""Recipe: an experiment as data. A recipe has one problem and several variants, each a way to learn it."""
+
+from dataclasses import dataclass
+
+from gfunk.errors import InputError
+from gfunk.operators.make import NetworkConfig
+from gfunk.recipes.heat_data import HeatProblem
+from gfunk.rollout import RK4, Adaptive, Euler, FlowMap
+from gfunk.simulation import View
+from gfunk.training import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One way to learn a recipe's problem: how domains are seen, the network, its integration and its training."""
+
+    name: str
+    network: NetworkConfig
+    view: View
+    integrator: Euler | RK4 | FlowMap | Adaptive
+    training: TrainingConfig | None  # None: nothing to learn
+    paper_parameters: int | None = None
+    paper_rel_l2: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A problem, how much data it has, and the variants; the default variant is `ours` where there is one."""
+
+    name: str
+    about: str
+    problem: HeatProblem | None  # None: known by its networks only, its data needs a solver that is not here yet
+    n_train: int
+    n_val: int
+    n_test: int
+    variants: tuple[Variant, ...]
+
+    def variant(self, name: str | None) -> Variant:
+        known = {variant.name: variant for variant in self.variants}
+        chosen = name or ("ours" if "ours" in known else self.variants[0].name)
+        if chosen not in known:
+            raise InputError(f"recipe {self.name} has no variant {chosen!r}; it has {', '.join(known)}")
+        return known[chosen]
+
+    def simulated_problem(self) -> HeatProblem:
+        if self.problem is None:
+            raise InputError(f"recipe {self.name} can't be simulated yet: it needs the monodomain solver")
+        return self.problem
