@@ -138,15 +138,16 @@ def pack_trajectories(prepared: Sequence[Prepared], offset: float, scale: float)
 def _stiffness_rows(laplacian: Laplacian) -> tuple[np.ndarray, np.ndarray]:
     """Neighbours and couplings -S_ij of each row, filled up to the longest with the node itself at coupling 0."""
     matrix = laplacian.stiffness.tocoo()
-    off_diagonal = matrix.row != matrix.col
-    row, column, value = matrix.row[off_diagonal], matrix.col[off_diagonal], matrix.data[off_diagonal]
+    row, column = matrix.coords
+    off_diagonal = row != column
+    row, column, coupling = row[off_diagonal], column[off_diagonal], np.negative(matrix.data[off_diagonal])
     order = np.lexsort((column, row))
-    row, column, value = row[order], column[order], value[order]
+    row, column, coupling = row[order], column[order], coupling[order]
     count = np.bincount(row, minlength=laplacian.n_nodes)
     first = np.concatenate([[0], np.cumsum(count)[:-1]])
     slot = np.arange(len(row)) - np.repeat(first, count)
     neighbors = np.tile(np.arange(laplacian.n_nodes)[:, None], (1, int(count.max())))
     couplings = np.zeros(neighbors.shape)
     neighbors[row, slot] = column
-    couplings[row, slot] = -value
+    couplings[row, slot] = coupling
     return neighbors, couplings

@@ -100,6 +100,7 @@ def train(
     step: the operator as it should be called, for instance compiled; it shares the operator's parameters.
     """
     _check(config, data, integrator)
+    call = operator if step is None else step
     optimizer = torch.optim.Adam(operator.parameters(), lr=config.learning_rate)
     progress = _restored(folder, operator, optimizer) if resume else _Progress()
     if not resume and (folder / "last.safetensors").exists():
@@ -109,9 +110,9 @@ def train(
     before = progress.seconds
     reason: Literal["done", "no better", "time is up"] = "done"
     while progress.epoch < config.epochs:
-        epoch = _one_epoch(operator, step or operator, data, integrator, config, optimizer, progress, on_iteration)
+        epoch = _one_epoch(operator, call, data, integrator, config, optimizer, progress, on_iteration)
         if progress.epoch % config.validate_every == 0 or progress.epoch == config.epochs:
-            score = mean_loss(step or operator, validation, integrator, config)
+            score = mean_loss(call, validation, integrator, config)
             epoch = Epoch(**{**vars(epoch), "validation": score})
             if score < progress.best_validation:
                 progress.best_validation, progress.best_epoch = score, progress.epoch

@@ -33,7 +33,7 @@ heat = Recipe(
             view=View(discretisation=Fem(), n_modes=128),
             integrator=FlowMap(longest_step=SAVE),
             training=TrainingConfig(
-                epochs=60,
+                epochs=150,
                 batch_size=20,
                 learning_rate=1e-3,
                 loss="l2",
