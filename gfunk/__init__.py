@@ -1,0 +1,43 @@
+"""gfunk: how a diffusive PDE evolves on domains never seen before."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gfunk.domain import Domain, fibre_tensors, make_domain, perturbed_square, rectangle, unit_square
+from gfunk.errors import InputError
+from gfunk.laplacian import Fem, Knn, Laplacian, PaperGraph, laplacian
+from gfunk.physics.heat import simulate_heat
+from gfunk.spectrum import Spectrum, lowest_modes
+from gfunk.store import cached_modes
+from gfunk.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from gfunk.batch import Batch, pack
+    from gfunk.operators.gfunk import GFuNK, GFuNKConfig, PaperGFuNK, PaperGFuNKConfig
+    from gfunk.operators.modes import ExactModes, ExactModesConfig
+    from gfunk.runs import load_run
+
+# Imported when first used: geometry and the solver, also in worker processes, should not wait for torch.
+_WITH_TORCH = {
+    "Batch": "batch",
+    "ExactModes": "operators.modes",
+    "ExactModesConfig": "operators.modes",
+    "GFuNK": "operators.gfunk",
+    "GFuNKConfig": "operators.gfunk",
+    "PaperGFuNK": "operators.gfunk",
+    "PaperGFuNKConfig": "operators.gfunk",
+    "load_run": "runs",
+    "pack": "batch",
+}
+
+__all__ = [
+    "Batch", "Domain", "ExactModes", "ExactModesConfig", "Fem", "GFuNK", "GFuNKConfig", "InputError", "Knn", "Laplacian",
+    "PaperGFuNK", "PaperGFuNKConfig", "PaperGraph", "Spectrum", "Trajectory", "cached_modes", "fibre_tensors", "laplacian",
+    "load_run", "lowest_modes", "make_domain", "pack", "perturbed_square", "rectangle", "simulate_heat", "unit_square",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module 'gfunk' has no attribute {name!r}")
+    return getattr(import_module(f"gfunk.{_WITH_TORCH[name]}"), name)

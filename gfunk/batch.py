@@ -104,7 +104,8 @@ def pack(parts: Sequence[tuple[Domain, Laplacian, Spectrum]], dtype: torch.dtype
         fibres=stacked([domain.fibres for domain, _, _ in parts], n_nodes, dim),
         is_node=stacked([np.ones(domain.n_nodes, dtype=bool) for domain, _, _ in parts], n_nodes),
         mass=stacked([laplacian.lumped_mass() for _, laplacian, _ in parts], n_nodes),
-        eigenvalues=stacked([spectrum.eigenvalues for _, _, spectrum in parts], n_modes),
+        # Modes that fill up are zero, but keep the last eigenvalue: operators read off it how what no mode holds changes.
+        eigenvalues=stacked([_filled_up(spectrum.eigenvalues, n_modes) for _, _, spectrum in parts], n_modes),
         analysis=stacked([laplacian.mass @ spectrum.eigenvectors for _, laplacian, spectrum in parts], n_nodes, n_modes),
         synthesis=stacked([spectrum.eigenvectors for _, _, spectrum in parts], n_nodes, n_modes),
         neighbors=stacked([neighbors for neighbors, _ in rows], n_nodes, n_slots),
@@ -116,7 +117,7 @@ def pack_trajectories(prepared: Sequence[Prepared], offset: float, scale: float)
     """Prepared samples as one set in model space, (value - offset) / scale."""
     samples = [each.sample for each in prepared]
     for sample in samples:
-        if not np.allclose(sample.times, samples[0].times):
+        if sample.times.shape != samples[0].times.shape or not np.allclose(sample.times, samples[0].times):
             raise InputError(f"samples {samples[0].seed} and {sample.seed} were saved at different times")
     batch = pack([(each.sample.domain, each.laplacian, each.spectrum) for each in prepared])
     domain_of = np.repeat(np.arange(len(samples)), [len(sample.values) for sample in samples])
@@ -133,6 +134,10 @@ def pack_trajectories(prepared: Sequence[Prepared], offset: float, scale: float)
         times=torch.from_numpy(samples[0].times),
         values=torch.from_numpy(values),
     )
+
+
+def _filled_up(eigenvalues: Float[np.ndarray, " mode"], n_modes: int) -> np.ndarray:
+    return np.pad(eigenvalues, (0, n_modes - len(eigenvalues)), mode="edge")
 
 
 def _stiffness_rows(laplacian: Laplacian) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from gfunk.batch import TrajectorySet
+from gfunk.batch import Batch, TrajectorySet
 from gfunk.norms import relative_l2
 from gfunk.recipes.recipe import Variant
 from gfunk.rollout import rollout
@@ -69,7 +69,7 @@ def cost(
     has_parameters = any(True for _ in operator.parameters())
     learn_seconds = _median_seconds(learn, device) / data.n_trajectories if has_parameters else 0.0
     memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
-    n_calls = _n_calls(variant, durations)
+    n_calls = _n_calls(variant, data)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         operator(true[:, 0], batch, torch.tensor(durations[0], device=device, dtype=true.dtype))
     flops = counter.get_total_flops() * n_calls / data.n_trajectories
@@ -89,21 +89,21 @@ def cost(
     )
 
 
-def _n_calls(variant: Variant, durations: list[float]) -> int:
+def _n_calls(variant: Variant, data: TrajectorySet) -> int:
     """How often a prediction calls the operator."""
     calls = 0
 
-    def counting(u: Tensor, *_: object) -> Tensor:
+    def counting(u: Tensor, batch: Batch, tau: Tensor) -> Tensor:
         nonlocal calls
         calls += 1
         return torch.zeros_like(u)
 
-    for duration in durations:
-        variant.integrator.advance(counting, torch.zeros(1, 1, 1), None, duration)  # pyright: ignore[reportArgumentType]
+    for duration in torch.diff(data.times).tolist():
+        variant.integrator.advance(counting, data.values[:, 0], data.batch, duration)
     return calls
 
 
-def _bytes_a_call(operator: nn.Module, data: TrajectorySet) -> float:
+def _bytes_a_call(operator: nn.Module, data: TrajectorySet) -> int:
     """The fewest bytes a call must move: weights, the domains' modes, u in and out; all else could stay on chip."""
     weights = sum(parameter.numel() * parameter.element_size() for parameter in operator.parameters())
     n_modes = getattr(operator.config, "n_modes", 0) if hasattr(operator, "layers") else 0  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,12 +7,13 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -26,19 +27,23 @@ people = Console(stderr=True)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 on success, 2 with one line for bad input, 130 when interrupted."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(words, argparse.Namespace(words=words))
     try:
         options.command(options)
+        sys.stdout.flush()
     except InputError as error:
-        print(f"gfunk: {error}", file=sys.stderr)
-        return 2
+        return _refused(str(error))
     except KeyboardInterrupt:
-        print("gfunk: interrupted; what was written is whole, and the same command goes on from there", file=sys.stderr)
+        print(
+            "gfunk: interrupted; what was written is whole: the same command (train --resume) goes on there", file=sys.stderr
+        )
         return 130
     except BrokenPipeError:
         # The reader (head, less) has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        return _refused(str(error))
     return 0
 
 
@@ -72,10 +77,11 @@ def simulate(options: argparse.Namespace):
     recipe = recipe_named(options.recipe)
     problem = with_overrides(recipe.simulated_problem(), options.set)
     sizes = {"train": recipe.n_train, "val": recipe.n_val, "test": recipe.n_test}
+    splits = [options.split] if options.split else list(sizes)
+    seeds_of = {split: split_seeds(split, options.n or sizes[split], options.seed) for split in splits}
     done = []
-    for split in [options.split] if options.split else list(sizes):
+    for split, seeds in seeds_of.items():
         folder = options.out / split
-        seeds = split_seeds(split, options.n or sizes[split], options.seed)
         missing = missing_seeds(folder, problem, seeds)
         started = time.monotonic()
         with _bar(f"simulating {split}", len(missing)) as advance:
@@ -105,8 +111,7 @@ def train(options: argparse.Namespace):
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     people.quiet = not is_first
     n_batches = 0
-    board = _tensorboard(options.out) if options.tensorboard and is_first else None
-    with _progress() as progress:
+    with _progress() as progress, _board(options.out if options.tensorboard and is_first else None) as board:
         reading = progress.add_task("preparing domains", total=None)
         learning = progress.add_task("training", total=None, visible=False)
 
@@ -122,10 +127,7 @@ def train(options: argparse.Namespace):
             if epoch.validation is not None:
                 said += f"  validation {epoch.validation:.5f}"
             progress.update(learning, completed=epoch.number * n_batches, description=said)
-            if board is not None:
-                board.add_scalar("loss", epoch.loss, epoch.number)
-                if epoch.validation is not None:
-                    board.add_scalar("validation", epoch.validation, epoch.number)
+            board({"loss": epoch.loss, "validation": epoch.validation, "learning rate": epoch.learning_rate}, epoch.number)
             if not people.is_terminal and (epoch.number % max(1, options.say_every) == 0):
                 people.print(f"{said}  horizon {epoch.horizon}  {epoch.seconds:.2f} s")
 
@@ -174,7 +176,7 @@ def evaluate(options: argparse.Namespace):
         "worst_rel_l2": max(row.rel_l2 for row in result.rows),
     }  # fmt: skip
     if options.record is not None:
-        _record(options.record, answer | {"label": options.label or variant.name, "problem": to_json(problem)}, device)
+        _record(options, answer | {"label": options.label or variant.name, "problem": to_json(problem)}, device)
     _show(options, answer | {"rows": [asdict(row) for row in result.rows]}, [answer])
 
 
@@ -198,12 +200,12 @@ def bench(options: argparse.Namespace):
         rows.append(asdict(cost(operator, step, variant, data, recipe.n_train, ceilings)))
     answer = {"device": _hardware(device), "ceilings": asdict(ceilings), "batch": options.n, "rows": rows}
     if options.record is not None:
-        _record(options.record, {"recipe": recipe.name, "label": "cost", **answer}, device)
+        _record(options, {"recipe": recipe.name, "label": "cost", **answer}, device)
     _show(options, answer, rows)
 
 
 def results(options: argparse.Namespace):
-    rows = [row for path in sorted(_results_folder().glob("*.json")) for row in json.loads(path.read_text())]
+    rows = _recorded()
     shown = [row for row in rows if "rel_l2" in row]
     _show(options, rows, shown, ["recipe", "label", "rel_l2", "n", "nodes", "parameters", "hardware", "commit", "command"])
 
@@ -214,10 +216,20 @@ def demo(options: argparse.Namespace):
     _show(options, *heat_demo(options.out, options.workers, _bar, people.print))
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage above it."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.exit(_refused(f"{message} (see {self.prog} --help)"))
+
+
+def _refused(message: str) -> int:
+    print("gfunk:", " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gfunk", description="Predict how a diffusive PDE evolves on domains never seen before."
-    )
+    parser = OneLineParser(prog="gfunk", description="Predict how a diffusive PDE evolves on domains never seen before.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(action: Any, about: str) -> argparse.ArgumentParser:
@@ -325,21 +337,33 @@ def _compiled(operator: Any) -> Any:
     return torch.compile(operator, dynamic=False)
 
 
-def _tensorboard(folder: Path) -> Any:
+@contextmanager
+def _board(folder: Path | None) -> Iterator[Callable[[dict[str, float | None], int], None]]:
+    """What writes an epoch's numbers to TensorBoard, or does nothing without a folder."""
+    if folder is None:
+        yield lambda _numbers, _epoch: None
+        return
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InputError("TensorBoard logs need tensorboard: pip install 'gfunk[logs]'") from error
-    return SummaryWriter(str(folder / "tensorboard"))
+    with SummaryWriter(str(folder / "tensorboard")) as writer:
+
+        def write(numbers: dict[str, float | None], epoch: int):
+            for name, number in numbers.items():
+                if number is not None:
+                    writer.add_scalar(name, number, epoch)
+
+        yield write
 
 
-def _record(path: Path, row: dict[str, Any], device: Any):
+def _record(options: argparse.Namespace, row: dict[str, Any], device: Any):
     from gfunk.store import commit, read_json, write_json
 
+    path = options.record
     rows = read_json(path) if path.exists() else []
-    words = [word for word in sys.argv[1:]]
     about = {
-        "command": shlex.join(["gfunk", *words]), "hardware": _hardware(device), "commit": commit(),
+        "command": shlex.join(["gfunk", *options.words]), "hardware": _hardware(device), "commit": commit(),
         "date": datetime.now(UTC).date().isoformat(),
     }  # fmt: skip
     write_json(path, [*rows, row | about])
@@ -358,11 +382,16 @@ def _results_folder() -> Path:
     return beside if beside.is_dir() else Path(__file__).parent.parent / "results"
 
 
+def _recorded() -> list[dict[str, Any]]:
+    from gfunk.store import read_json
+
+    return [row for path in sorted(_results_folder().glob("*.json")) for row in read_json(path)]
+
+
 def _best_results() -> dict[tuple[str, str], float]:
     """The lowest recorded error of each recipe and variant, as trained and tested at full size."""
-    rows = [row for path in sorted(_results_folder().glob("*.json")) for row in json.loads(path.read_text())]
     best: dict[tuple[str, str], float] = {}
-    for row in rows:
+    for row in _recorded():
         if "rel_l2" in row and row["label"] == row["variant"]:
             key = row["recipe"], row["variant"]
             best[key] = min(best.get(key, float("inf")), row["rel_l2"])
@@ -372,13 +401,22 @@ def _best_results() -> dict[tuple[str, str], float]:
 def _show(options: argparse.Namespace, content: Any, rows: list[dict[str, Any]], columns: list[str] | None = None):
     """JSON for machines, a table for people."""
     if options.json:
-        print(json.dumps(content))
+        print(json.dumps(_finite(content)))
         return
     columns = columns or list(rows[0]) if rows else columns or []
     table = Table(*columns)
     for row in rows:
         table.add_row(*(_text(row.get(column)) for column in columns))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _finite(content: Any) -> Any:
+    """JSON knows neither NaN nor infinity: null stands for them."""
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not isfinite(content) else content
 
 
 def _text(value: Any) -> str:
@@ -393,6 +431,7 @@ def _progress() -> Progress:
     return Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TextColumn("left"), TimeRemainingColumn(), console=people, transient=True,
+        disable=not people.is_terminal,
     )  # fmt: skip
 
 
@@ -409,10 +448,9 @@ def _bar(about: str, total: int | None) -> Iterator[Any]:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return number
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,15 @@ from torch import nn
 from gfunk.batch import TrajectorySet, pack_trajectories
 from gfunk.errors import InputError
 from gfunk.evaluation import Evaluation, evaluate
+from gfunk.operators.fno import FNOConfig
 from gfunk.operators.make import make_operator
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import Recipe, Variant
 from gfunk.runs import RunCard, read_card, write_card
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import View, prepare, prepared
-from gfunk.store import commit, dataset_fingerprint, read_json, sample_seeds
-from gfunk.training import Epoch, Outcome, train
+from gfunk.store import commit, dataset_fingerprint, read_object, sample_seeds
+from gfunk.training import Epoch, Outcome, check_free, train
 
 
 def chosen_device(name: str) -> torch.device:
@@ -49,7 +50,9 @@ def load_split(
 
 def dataset_problem(folder: Path) -> HeatProblem:
     """The problem a dataset was simulated from."""
-    problem = from_json(read_json(folder / "dataset.json").get("problem"), [HeatProblem])
+    if not (folder / "dataset.json").exists():
+        raise InputError(f"{folder}: no such dataset; make it with `gfunk simulate`")
+    problem = from_json(read_object(folder / "dataset.json").get("problem"), [HeatProblem])
     if not isinstance(problem, HeatProblem):
         raise InputError(f"{folder}: does not say which problem it holds")
     return problem
@@ -81,21 +84,24 @@ def train_variant(
     """Train a variant on `data`/train and `data`/val into the run folder. Resuming demands the same settings and data."""
     if variant.training is None:
         raise InputError(f"variant {variant.name} has nothing to learn; evaluate it right away")
-    seeds = sample_seeds(data / "train")[:n_train]
+    _check_modes(variant)
+    used = {data / "train": n_train, data / "val": n_val}
+    fingerprints = [dataset_fingerprint(split, sample_seeds(split)[:n]) for split, n in used.items()]
     card = RunCard(
         recipe=recipe.name,
         problem=dataset_problem(data / "train"),
         variant=variant,
-        data_fingerprint=dataset_fingerprint(data / "train", seeds),
+        data_fingerprint=" ".join(fingerprints),
         commit=commit(),
     )
     if resume:
         _check_same(read_card(folder), card, folder)
-    elif not (folder / "run.json").exists():
+    else:
+        check_free(folder)
         write_card(folder, card)
     train_set, val_set = (
-        load_split(data / split, variant.view, n=n, n_workers=n_workers, on_sample=on_sample).to(device)
-        for split, n in (("train", n_train), ("val", n_val))
+        load_split(split, variant.view, n=n, n_workers=n_workers, on_sample=on_sample).to(device)
+        for split, n in used.items()
     )
     operator = seeded_operator(variant).to(device)
     on_start(operator, train_set)
@@ -118,6 +124,13 @@ def evaluate_on(
     operator: nn.Module, variant: Variant, data: TrajectorySet, device: torch.device, *, batch_size: int = 20
 ) -> Evaluation:
     return evaluate(operator.to(device).eval(), data.to(device), variant.integrator, batch_size=batch_size)
+
+
+def _check_modes(variant: Variant):
+    wanted, view = getattr(variant.network, "n_modes", 0), variant.view
+    # FNO's modes are the grid's own, not those of a Laplacian.
+    if wanted > view.n_modes and not isinstance(variant.network, FNOConfig):
+        raise InputError(f"network.n_modes is {wanted}, but view.n_modes only {view.n_modes}: set both")
 
 
 def _check_same(found: RunCard, wanted: RunCard, folder: Path):

@@ -3,9 +3,12 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TypeVar
+
+from gfunk.errors import InputError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,6 +32,8 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], n_workers
 def _cancelled_on_error(pool: ProcessPoolExecutor, results: Iterable[Result]) -> Iterator[Result]:
     try:
         yield from results
+    except BrokenProcessPool as error:
+        raise InputError("a worker process was killed, perhaps for want of memory: try fewer workers") from error
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         raise

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -13,8 +13,6 @@ from torch.utils.checkpoint import checkpoint
 from gfunk.batch import Batch
 from gfunk.errors import InputError
 from gfunk.operators import Operator
-
-State = Float[Tensor, "batch node channel"]
 
 
 @runtime_checkable
@@ -97,7 +95,10 @@ class Adaptive:
         settings = {"method": self.method, "rtol": self.rtol, "atol": self.atol}
         if not self.adjoint:
             return torch.as_tensor(torchdiffeq.odeint(rate, u, times, **settings)[-1])
-        parameters = tuple(operator.parameters()) if isinstance(operator, torch.nn.Module) else ()
+        is_module = isinstance(operator, torch.nn.Module)
+        if torch.is_grad_enabled() and not is_module:
+            raise InputError("the adjoint needs an nn.Module: of a bare function it can't know the parameters")
+        parameters = tuple(operator.parameters()) if is_module else ()
         return torch.as_tensor(torchdiffeq.odeint_adjoint(rate, u, times, adjoint_params=parameters, **settings)[-1])
 
 
@@ -116,8 +117,9 @@ def rollout(
     saves_memory: activations inside an interval are computed again in the backward pass instead of kept.
     between: called after each interval, to show progress.
     """
-    if any(duration <= 0 for duration in durations):
-        raise InputError("output times must rise")
+    for duration in durations:
+        if not 0 < duration < inf:
+            raise InputError(f"output times must rise: one lies {duration} after the one before")
     saved = [initial]
     for duration in durations:
         if saves_memory:
@@ -131,5 +133,7 @@ def rollout(
 
 def _steps(duration: float, longest: float, like: Tensor) -> tuple[int, Tensor]:
     """How many equal steps of at most `longest` make up the duration, and their length."""
+    if not longest > 0:
+        raise InputError(f"a step must be positive, not {longest}")
     n_steps = max(1, ceil(duration / longest - 1e-6))
     return n_steps, torch.tensor(duration / n_steps, dtype=like.dtype, device=like.device)

@@ -21,7 +21,7 @@ from gfunk.recipes.recipe import Variant
 from gfunk.rollout import RK4, Adaptive, Euler, FlowMap
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import View
-from gfunk.store import read_json, write_json
+from gfunk.store import read_object, write_json
 from gfunk.training import TrainingConfig, load_weights
 
 RUN_SCHEMA = 1
@@ -50,7 +50,7 @@ def write_card(folder: Path, card: RunCard):
 def read_card(folder: Path) -> RunCard:
     if not (folder / "run.json").exists():
         raise InputError(f"{folder}: no run there (a run folder holds run.json)")
-    content = read_json(folder / "run.json")
+    content = read_object(folder / "run.json")
     if content.pop("schema", None) != RUN_SCHEMA:
         raise InputError(f"{folder}: a run of another version; this one reads schema {RUN_SCHEMA}")
     try:

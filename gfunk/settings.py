@@ -2,8 +2,10 @@
 
 import ast
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gfunk.errors import InputError
 
@@ -58,21 +60,46 @@ def _replaced(record: Any, path: list[str], text: str, override: str) -> Any:
             inner = ", ".join(f"{path[0]}.{field.name}" for field in fields(old))
             raise InputError(f"--set {override}: set one of {inner}")
         return replace(record, **{path[0]: _replaced(old, path[1:], text, override)})
-    return replace(record, **{path[0]: _parsed(text, old, override)})
+    try:
+        return replace(record, **{path[0]: _parsed(text, get_type_hints(type(record))[path[0]])})
+    except TypeError as error:
+        raise InputError(f"--set {override}: {error} (now {old!r})") from None
 
 
-def _parsed(text: str, old: Any, override: str) -> Any:
-    """The text as a value of the old one's type."""
-    if isinstance(old, str):
-        return text
+def _parsed(text: str, hint: Any) -> Any:
+    """The text as a value of the hinted type: a Python literal, or a string without its quotes."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        raise InputError(f"--set {override}: {text!r} is not a value (now {old!r})") from None
-    if isinstance(old, tuple) and isinstance(value, (list, tuple)):
-        return tuple(tuple(item) if isinstance(item, (list, tuple)) else item for item in value)
-    if isinstance(old, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if old is None or value is None or type(value) is type(old):
+        return _fitted(text, hint)
+    try:
+        return _fitted(value, hint)
+    except TypeError as error:
+        try:
+            return _fitted(text, hint)
+        except TypeError:
+            raise error from None
+
+
+def _fitted(value: Any, hint: Any) -> Any:
+    """The value as the hinted type, whole numbers made floats and lists tuples where they should be; or TypeError."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind in (Union, UnionType):
+        for each in inner:
+            with suppress(TypeError):
+                return _fitted(value, each)
+    elif kind is tuple and isinstance(value, (tuple, list)):
+        hints = [inner[0]] * len(value) if inner[-1] is ... else inner
+        if len(hints) == len(value):
+            return tuple(_fitted(item, each) for item, each in zip(value, hints, strict=True))
+    elif (kind is Literal and value in inner) or type(value) is hint:
         return value
-    raise InputError(f"--set {override}: {type(old).__name__} expected (now {old!r}), not {type(value).__name__}")
+    elif hint is float and type(value) is int:
+        return float(value)
+    raise TypeError(f"{_in_words(hint)} expected, not {type(value).__name__} {value!r}")
+
+
+def _in_words(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    return hint.__name__ if isinstance(hint, type) else str(hint)

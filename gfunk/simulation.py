@@ -20,8 +20,9 @@ from gfunk.store import (
     cached_modes,
     commit,
     is_sample_whole,
-    read_json,
+    read_object,
     read_sample,
+    remove_old_drafts,
     write_json,
     write_sample,
 )  # fmt: skip
@@ -69,15 +70,16 @@ def split_seeds(split: str, n: int, first: int | None = None) -> range:
 
 
 def missing_seeds(folder: Path, problem: Problem, seeds: Sequence[int]) -> list[int]:
-    """Open the dataset (or begin it) and say which of its samples are not there yet."""
+    """Open the dataset (or begin it) and say which of its samples are not there yet or not whole."""
     about = {"schema": DATASET_SCHEMA, "problem": to_json(problem)}
     path = folder / "dataset.json"
     if path.exists():
-        found = read_json(path)
+        found = read_object(path)
         if {name: found.get(name) for name in about} != about:
             raise InputError(f"{folder}: holds trajectories of another problem or schema; choose another folder")
     else:
         write_json(path, about | {"commit": commit()})
+    remove_old_drafts(folder)
     return [seed for seed in seeds if not is_sample_whole(folder, seed)]
 
 

@@ -9,7 +9,9 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -127,8 +129,12 @@ def dataset_fingerprint(folder: Path, seeds: Sequence[int]) -> str:
     """A digest of the samples' checksums: the same data, the same fingerprint."""
     digest = hashlib.sha256()
     for seed in seeds:
-        with safe_open(sample_path(folder, seed), framework="numpy") as file:
-            digest.update((file.metadata() or {}).get("checksum", "").encode())
+        path = sample_path(folder, seed)
+        try:
+            with safe_open(path, framework="numpy") as file:
+                digest.update((file.metadata() or {}).get("checksum", "").encode())
+        except (SafetensorError, OSError) as error:
+            raise CorruptFile(f"{path}: not a readable safetensors file ({error}): simulate it again") from error
     return digest.hexdigest()
 
 
@@ -137,7 +143,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], note: Mapping[str
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     note = dict(note or {})
     note["checksum"] = fingerprint(arrays, **note)
-    write_bytes(path, save(arrays, metadata=note))
+    write_bytes(path, _with_sorted_note(save(arrays, metadata=note)))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -169,6 +175,14 @@ def read_json(path: Path) -> Any:
         raise CorruptFile(f"{path}: not valid JSON ({error})") from error
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds one object."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise CorruptFile(f"{path}: one JSON object expected, not {type(content).__name__}")
+    return content
+
+
 def write_bytes(path: Path, content: bytes):
     """Write a file so that a reader, or a crash at any moment, sees the old one or the new one, never a part."""
     try:
@@ -185,6 +199,25 @@ def write_bytes(path: Path, content: bytes):
                 raise
     except OSError as error:
         raise InputError(f"{path}: can't be written ({error.strerror or error})") from error
+
+
+def remove_old_drafts(folder: Path, older_than_seconds: float = 3600.0):
+    """Remove what writers killed in the middle left behind. A draft lives for moments; a young one may be in use."""
+    for draft in folder.glob(".*.safetensors.*"):
+        # Another process may be cleaning up too.
+        with suppress(FileNotFoundError):
+            if time.time() - draft.stat().st_mtime > older_than_seconds:
+                draft.unlink()
+
+
+def _with_sorted_note(file: bytes) -> bytes:
+    """The same safetensors file with its note in order: the library shuffles it, and equal content must be equal bytes."""
+    start = 8 + int.from_bytes(file[:8], "little")
+    header = json.loads(file[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + file[start:]
 
 
 def _umask() -> int:

@@ -100,16 +100,17 @@ def train(
     step: the operator as it should be called, for instance compiled; it shares the operator's parameters.
     """
     _check(config, data, integrator)
+    _check_finite(data, validation)
+    if not resume:
+        check_free(folder)
     call = operator if step is None else step
     optimizer = torch.optim.Adam(operator.parameters(), lr=config.learning_rate)
     progress = _restored(folder, operator, optimizer) if resume else _Progress()
-    if not resume and (folder / "last.safetensors").exists():
-        raise InputError(f"{folder}: a run is there already; resume it or choose another folder")
     _trim_log(folder, progress.epoch)
-    started, saved = time.monotonic(), time.monotonic()
+    # The first epoch is always saved: the folder is taken from then on.
+    started, saved = time.monotonic(), float("-inf")
     before = progress.seconds
-    reason: Literal["done", "no better", "time is up"] = "done"
-    while progress.epoch < config.epochs:
+    while not (reason := _reason_to_end(config, progress)):
         epoch = _one_epoch(operator, call, data, integrator, config, optimizer, progress, on_iteration)
         if progress.epoch % config.validate_every == 0 or progress.epoch == config.epochs:
             score = mean_loss(call, validation, integrator, config)
@@ -120,15 +121,13 @@ def train(
         progress.seconds = before + time.monotonic() - started
         _on_first(_append_log, folder, epoch)
         on_epoch(epoch)
-        if config.patience is not None and progress.epoch - progress.best_epoch >= config.patience:
-            reason = "no better"
-        elif minutes is not None and _agreed(time.monotonic() - started > 60 * minutes):
-            reason = "time is up"
-        ends = reason != "done" or progress.epoch >= config.epochs
-        if ends or time.monotonic() - saved > checkpoint_seconds:
+        is_late = minutes is not None and _agreed(time.monotonic() - started > 60 * minutes)
+        ends = is_late or _reason_to_end(config, progress) is not None
+        if ends or _agreed(time.monotonic() - saved > checkpoint_seconds):
             _on_first(_save_progress, folder, operator, optimizer, progress)
             saved = time.monotonic()
-        if ends:
+        if is_late:
+            reason = _reason_to_end(config, progress) or "time is up"
             break
     if (folder / "best.safetensors").exists():
         load_weights(folder / "best.safetensors", operator)
@@ -139,6 +138,12 @@ def train(
         best_validation=progress.best_validation,
         seconds=progress.seconds,
     )
+
+
+def check_free(folder: Path):
+    """Refuse a folder that holds a run."""
+    if (folder / "last.safetensors").exists():
+        raise InputError(f"{folder}: a run is there already; resume it (--resume) or choose another folder")
 
 
 def learning_rate(config: TrainingConfig, epoch: int, iteration: int, iterations_an_epoch: int) -> float:
@@ -206,7 +211,7 @@ def _one_epoch(
     rng = np.random.default_rng((config.seed, progress.epoch))
     chosen_lists = np.array_split(rng.permutation(data.n_trajectories), -(-data.n_trajectories // config.batch_size))
     n_saves = horizon(config, progress.epoch, len(data.times) - 1)
-    losses, rate = [], 0.0
+    losses, slopes, rate = [], [], 0.0
     for chosen in chosen_lists:
         rate = learning_rate(config, progress.epoch, progress.iteration, len(chosen_lists))
         for group in optimizer.param_groups:
@@ -216,16 +221,16 @@ def _one_epoch(
         start = int(rng.integers(len(data.times) - n_steps * stride))
         optimizer.zero_grad(set_to_none=True)
         losses.append(_gradients(operator, step, data, integrator, config, chosen, start, stride, cuts, n_steps))
-        nn.utils.clip_grad_norm_(operator.parameters(), config.clip)
+        slopes.append(nn.utils.clip_grad_norm_(operator.parameters(), config.clip))
         optimizer.step()
         progress.iteration += 1
         on_iteration()
     values = torch.stack(losses).tolist()
-    for chosen, value in zip(chosen_lists, values, strict=True):
-        if not np.isfinite(value):
+    for chosen, value, slope in zip(chosen_lists, values, torch.stack(slopes).tolist(), strict=True):
+        if not np.isfinite([value, slope]).all():
             seeds = sorted({data.seeds[trajectory] for trajectory in chosen})
             raise InputError(
-                f"the loss became {value} in epoch {progress.epoch + 1}, on the batch of seeds {seeds}: "
+                f"the loss became {value}, its slope {slope}, in epoch {progress.epoch + 1}, on the batch of seeds {seeds}: "
                 "lower the learning rate or look at these samples; the last checkpoint is from before"
             )
     progress.epoch += 1
@@ -282,10 +287,27 @@ def _check(config: TrainingConfig, data: TrajectorySet, integrator: Integrator):
         raise InputError(f"unknown loss {config.loss!r} or schedule {config.schedule!r}")
     if config.epochs < 1 or config.batch_size < 1:
         raise InputError("training needs at least one epoch and one trajectory a batch")
+    for name in ("learning_rate", "halve_every", "patience", "clip", "validate_every"):
+        if getattr(config, name) is not None and not getattr(config, name) > 0:
+            raise InputError(f"training.{name} must be positive, not {getattr(config, name)}")
     if config.strides != ((1, 1),) and not isinstance(integrator, FlowMap):
         raise InputError("strides other than (1, 1) need the flow map as integrator")
     if not all(1 <= stride < len(data.times) and cuts >= 1 for stride, cuts in config.strides):
         raise InputError(f"strides {config.strides} don't fit {len(data.times)} saved times")
+
+
+def _check_finite(*sets: TrajectorySet):
+    for data in sets:
+        is_finite = data.values.isfinite().flatten(1).all(dim=1).tolist()
+        if seeds := sorted({seed for seed, fine in zip(data.seeds, is_finite, strict=True) if not fine}):
+            raise InputError(f"the samples of seeds {seeds} hold values that are not finite: simulate them again")
+
+
+def _reason_to_end(config: TrainingConfig, progress: _Progress) -> Literal["done", "no better"] | None:
+    if progress.epoch >= config.epochs:
+        return "done"
+    is_stuck = config.patience is not None and progress.epoch - progress.best_epoch >= config.patience
+    return "no better" if is_stuck else None
 
 
 def _precision(config: TrainingConfig, like: Tensor) -> torch.autocast:
@@ -315,7 +337,8 @@ def _restored(folder: Path, operator: nn.Module, optimizer: torch.optim.Optimize
             }
         return _Progress(**json.loads(note["progress"]))
     except (KeyError, RuntimeError, TypeError) as error:
-        raise CorruptFile(f"{folder / 'last.safetensors'}: a checkpoint of another network ({error})") from error
+        reason = str(error).splitlines()[0]
+        raise CorruptFile(f"{folder / 'last.safetensors'}: a checkpoint of another network ({reason})") from error
 
 
 def _array(tensor: Tensor) -> np.ndarray:

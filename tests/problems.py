@@ -4,11 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
+from scipy.spatial import Delaunay
 from scipy.spatial.transform import Rotation
+from torch import Tensor, nn
 
+from gfunk.batch import Batch, pack
 from gfunk.domain import Domain, fibre_tensors, make_domain, perturbed_square, refined, unit_square
-from gfunk.laplacian import Laplacian
+from gfunk.laplacian import Discretisation, Laplacian, laplacian
+from gfunk.operators.make import NetworkConfig, make_operator
+from gfunk.spectrum import lowest_modes
 
 
 def with_diffusion(domain: Domain, tensor: Float[np.ndarray, "dim dim"]) -> Domain:
@@ -99,6 +105,30 @@ def cloud(n_nodes: int, tensor: Float[np.ndarray, "dim dim"], seed: int = 0, gra
     points = np.random.default_rng(seed).uniform(size=(n_nodes, len(tensor)))
     points[:, 0] **= grading
     return make_domain(points, diffusion=np.tile(tensor, (n_nodes, 1, 1)))
+
+
+def sliver_mesh(seed: int = 0) -> Domain:
+    """A Delaunay mesh of random points pressed flat: thin triangles of every kind, obtuse ones too."""
+    mesh = Delaunay(np.random.default_rng(seed).uniform(size=(60, 2)))
+    return make_domain(mesh.points * np.array([1.0, 0.01]), mesh.simplices.astype(np.int64))
+
+
+def batch_of(
+    *domains: Domain, n_modes: int = 9, how: Discretisation | None = None, dtype: torch.dtype = torch.float64
+) -> Batch:
+    """Domains with their Laplacians and lowest modes, packed."""
+    matrices = [laplacian(domain, how) for domain in domains]
+    return pack([(domain, each, lowest_modes(each, n_modes)) for domain, each in zip(domains, matrices, strict=True)], dtype)
+
+
+def random_field(n_batch: int, n_nodes: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(n_batch, n_nodes, 1, generator=torch.Generator().manual_seed(1), dtype=dtype)
+
+
+def seeded(config: NetworkConfig) -> nn.Module:
+    """The same network every time, its real parameters in float64."""
+    torch.manual_seed(2)
+    return make_operator(config).double()
 
 
 def relabelled(domain: Domain, order: Int[np.ndarray, " node"]) -> Domain:

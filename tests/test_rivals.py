@@ -3,17 +3,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from problems import random_rotation, relabelled, sphere, turned, turning_square
+from laws import assert_batching, assert_every_parameter_learns, assert_relabelling, assert_sharing, largest_gap
+from problems import batch_of, random_field, random_rotation, seeded, sphere, turned, turning_square
 from torch import Tensor, nn
 
-from gfunk.batch import Batch, pack
+from gfunk.batch import Batch
 from gfunk.domain import Domain, make_domain, unit_square
 from gfunk.errors import InputError
 from gfunk.laplacian import PaperGraph, laplacian
 from gfunk.operators.fno import FNO, FNOConfig, SpectralConvolution
 from gfunk.operators.gnn import GNN, GNNConfig
+from gfunk.operators.make import n_parameters
 from gfunk.rollout import Euler, rollout
-from gfunk.spectrum import lowest_modes
 
 NOW = torch.tensor(0.0)
 SMALL_FNO = FNOConfig(n_side=8, width=6, n_layers=3, n_modes=3)
@@ -23,33 +24,17 @@ NO_FIBRES = GNNConfig(message_widths=(9, 7), node_widths=(8, 1), is_weighted=Tru
 SMALL_GNNS = pytest.mark.parametrize(
     "config", [WEIGHTED, UNWEIGHTED, NO_FIBRES], ids=["weighted", "unweighted", "no fibres"]
 )
-BOTH = pytest.mark.parametrize(("network", "config"), [(FNO, SMALL_FNO), (GNN, WEIGHTED)], ids=["fno", "gnn"])
+BOTH = pytest.mark.parametrize("config", [SMALL_FNO, WEIGHTED], ids=["fno", "gnn"])
 
 
 def paper_batch(*domains: Domain, n_neighbors: int = 4, dtype: torch.dtype = torch.float64) -> Batch:
-    graphs = [laplacian(domain, PaperGraph(n_neighbors=n_neighbors)) for domain in domains]
-    return pack([(domain, graph, lowest_modes(graph, 3)) for domain, graph in zip(domains, graphs, strict=True)], dtype)
+    return batch_of(*domains, n_modes=3, how=PaperGraph(n_neighbors=n_neighbors), dtype=dtype)
 
 
 def fibre_grid(n_side: int) -> Domain:
     """The grid an FNO works on, with fibres that differ from node to node."""
     angle = np.random.default_rng(0).uniform(0, np.pi, n_side**2)
     return replace(unit_square(n_side), fibres=np.stack([np.cos(angle), np.sin(angle)], 1))
-
-
-def random_field(n_batch: int, n_nodes: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(n_batch, n_nodes, 1, generator=torch.Generator().manual_seed(1), dtype=dtype)
-
-
-def seeded(network: type[FNO] | type[GNN], config: FNOConfig | GNNConfig) -> nn.Module:
-    """The same network every time, its real parameters in float64."""
-    torch.manual_seed(2)
-    return network(config).double()
-
-
-def n_parameters(operator: nn.Module) -> int:
-    """A complex parameter counts once, as in the paper's table."""
-    return sum(parameter.numel() for parameter in operator.parameters())
 
 
 def test_fno_has_as_many_parameters_as_the_paper_says():
@@ -81,10 +66,6 @@ def library_convolution(convolution: SpectralConvolution) -> nn.Module:
     return theirs
 
 
-def largest_gap(got: Tensor, expected: Tensor) -> float:
-    return float((got - expected).abs().max() / expected.abs().max())
-
-
 @torch.no_grad()
 def test_spectral_convolution_agrees_with_the_neuraloperator_package():
     torch.manual_seed(0)
@@ -96,7 +77,7 @@ def test_spectral_convolution_agrees_with_the_neuraloperator_package():
 
 @torch.no_grad()
 def test_fno_is_the_classic_network_built_from_the_neuraloperator_package():
-    operator = seeded(FNO, SMALL_FNO).float()
+    operator = seeded(SMALL_FNO).float()
     domain = fibre_grid(8)
     batch, u = paper_batch(domain, dtype=torch.float32), random_field(2, 64, torch.float32)
     column, row = np.rint(domain.points.T * 7).astype(int)
@@ -157,7 +138,7 @@ def reference_gnn(operator: GNN, u: Tensor, domain: Domain, n_neighbors: int) ->
 @torch.no_grad()
 @SMALL_GNNS
 def test_gnn_equals_a_loop_over_nodes_and_edges(config: GNNConfig):
-    operator = seeded(GNN, replace(config, time_scale=0.5))
+    operator = seeded(replace(config, time_scale=0.5))
     domain = turning_square(0.02)
     u = random_field(1, domain.n_nodes)
     expected = reference_gnn(operator, u[0], domain, n_neighbors=4)
@@ -166,7 +147,7 @@ def test_gnn_equals_a_loop_over_nodes_and_edges(config: GNNConfig):
 
 @torch.no_grad()
 def test_gnn_in_space_equals_a_loop_over_nodes_and_edges():
-    operator = seeded(GNN, replace(WEIGHTED, dim=3))
+    operator = seeded(replace(WEIGHTED, dim=3))
     ball = sphere(1)
     points = ball.points + np.random.default_rng(0).uniform(-0.05, 0.05, ball.points.shape)
     domain = make_domain(points, ball.cells, fibres=points[:, [1, 2, 0]])
@@ -175,22 +156,15 @@ def test_gnn_in_space_equals_a_loop_over_nodes_and_edges():
     torch.testing.assert_close(operator(u, paper_batch(domain, n_neighbors=6), NOW)[0], expected, rtol=1e-11, atol=1e-11)
 
 
-@torch.no_grad()
 @SMALL_GNNS
 def test_relabelling_nodes_relabels_the_gnn(config: GNNConfig):
-    operator = seeded(GNN, config)
-    domain = turning_square(0.02)
-    order = np.random.default_rng(3).permutation(domain.n_nodes)
-    u = random_field(1, domain.n_nodes)
-    before = operator(u, paper_batch(domain), NOW)
-    after = operator(u[:, order], paper_batch(relabelled(domain, order)), NOW)
-    torch.testing.assert_close(after, before[:, order], rtol=1e-11, atol=1e-11)
+    assert_relabelling(seeded(config), turning_square(0.02), paper_batch)
 
 
 @torch.no_grad()
 @SMALL_GNNS
 def test_moving_the_domain_leaves_the_gnn_unchanged_but_turning_it_does_not(config: GNNConfig):
-    operator = seeded(GNN, config)
+    operator = seeded(config)
     domain = turning_square(0.02)
     u = random_field(1, domain.n_nodes)
     before = operator(u, paper_batch(domain), NOW)
@@ -206,33 +180,23 @@ def test_only_the_ratio_of_edge_weights_matters_to_the_gnn_and_only_where_it_is_
     scaled = replace(batch, couplings=1e4 * batch.couplings)
     squared = replace(batch, couplings=batch.couplings**2)
     for config in (WEIGHTED, UNWEIGHTED):
-        operator = seeded(GNN, config)
+        operator = seeded(config)
         before = operator(u, batch, NOW)
         torch.testing.assert_close(operator(u, scaled, NOW), before, rtol=1e-11, atol=1e-11)
         assert (largest_gap(operator(u, squared, NOW), before) > 1e-3) == config.is_weighted
 
 
-@torch.no_grad()
 @SMALL_GNNS
 def test_gnn_on_a_batch_is_gnn_one_by_one_and_padding_stays_zero(config: GNNConfig):
-    operator = seeded(GNN, config)
     domains = [turning_square(0.04, seed=4), turning_square(0.02, seed=1), turning_square(0.03, seed=3)]
-    sizes = [domain.n_nodes for domain in domains]
-    together = paper_batch(*domains)
-    assert len(set(sizes)) == 3
     assert len({paper_batch(domain).neighbors.shape[2] for domain in domains}) == 3
-    u = torch.where(together.is_node[..., None], random_field(3, max(sizes)), 0)
-    rates = operator(u, together, NOW)
-    for number, (domain, size) in enumerate(zip(domains, sizes, strict=True)):
-        alone = operator(u[number : number + 1, :size], paper_batch(domain), NOW)
-        torch.testing.assert_close(rates[number, :size], alone[0], rtol=1e-11, atol=1e-11)
-        assert (rates[number, size:] == 0).all()
+    assert_batching(seeded(config), domains, paper_batch)
 
 
 @torch.no_grad()
 @SMALL_GNNS
 def test_what_padding_nodes_hold_never_reaches_real_ones(config: GNNConfig):
-    operator = seeded(GNN, config)
+    operator = seeded(config)
     batch = paper_batch(turning_square(0.04), turning_square(0.02))
     clean = random_field(2, batch.points.shape[1])
     dirty = torch.where(batch.is_node[..., None], clean, torch.nan)
@@ -240,7 +204,7 @@ def test_what_padding_nodes_hold_never_reaches_real_ones(config: GNNConfig):
 
 
 def test_gnn_gradient_by_the_field_agrees_with_finite_differences():
-    operator = seeded(GNN, WEIGHTED)
+    operator = seeded(WEIGHTED)
     batch = paper_batch(turning_square(0.08))
     u = random_field(2, batch.points.shape[1]).requires_grad_()
     assert torch.autograd.gradcheck(lambda field: operator(field, batch, NOW), (u,))
@@ -251,39 +215,32 @@ def test_gnn_refuses_widths_that_make_no_network():
         GNN(replace(WEIGHTED, node_widths=(8, 8)))
 
 
-@torch.no_grad()
 @BOTH
-def test_one_domain_serves_many_trajectories(network: type, config: FNOConfig | GNNConfig):
-    operator = seeded(network, config)
-    batch, u = paper_batch(fibre_grid(8)), random_field(3, 64)
-    many = operator(u, batch, NOW)
-    for number in range(3):
-        torch.testing.assert_close(many[number : number + 1], operator(u[number : number + 1], batch, NOW))
-    torch.testing.assert_close(many, operator(u, batch.select(torch.zeros(3, dtype=torch.int64)), NOW))
+def test_one_domain_serves_many_trajectories(config: FNOConfig | GNNConfig):
+    assert_sharing(seeded(config), paper_batch(fibre_grid(8)))
 
 
 @torch.no_grad()
 @BOTH
-def test_the_answer_is_a_rate_in_the_networks_unit_of_time(network: type, config: FNOConfig | GNNConfig):
+def test_the_answer_is_a_rate_in_the_networks_unit_of_time(config: FNOConfig | GNNConfig):
     batch, u = paper_batch(fibre_grid(8)), random_field(2, 64)
-    plain = seeded(network, config)(u, batch, NOW)
-    slow = seeded(network, replace(config, time_scale=4.0))(u, batch, NOW)
+    plain = seeded(config)(u, batch, NOW)
+    slow = seeded(replace(config, time_scale=4.0))(u, batch, NOW)
     assert torch.equal(slow, plain / 4)
 
 
 @BOTH
-def test_every_parameter_gets_a_gradient_through_a_rollout(network: type, config: FNOConfig | GNNConfig):
-    operator = seeded(network, config)
+def test_every_parameter_gets_a_gradient_through_a_rollout(config: FNOConfig | GNNConfig):
+    operator = seeded(config)
     batch, u = paper_batch(fibre_grid(8)), random_field(2, 64)
-    rollout(operator, u, batch, [0.1, 0.1], Euler(step=0.05)).square().sum().backward()
-    for name, parameter in operator.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
+    trajectory = rollout(operator, u, batch, [0.1, 0.1], Euler(step=0.05))
+    assert_every_parameter_learns(operator, trajectory.square().sum())
 
 
 @torch.no_grad()
 @BOTH
-def test_half_precision_inside_changes_the_answer_little(network: type, config: FNOConfig | GNNConfig):
-    operator = seeded(network, config).float()
+def test_half_precision_inside_changes_the_answer_little(config: FNOConfig | GNNConfig):
+    operator = seeded(config).float()
     batch, u = paper_batch(fibre_grid(8), dtype=torch.float32), random_field(2, 64, torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         half = operator(u, batch, NOW)

@@ -63,7 +63,8 @@ class PaperGFuNK(nn.Module):
         field = self.lift(input_features(u, batch, self.config.inputs))
         for layer in self.layers:
             field = layer(field, batch)
-        return self.project(field).to(u.dtype) / self.config.time_scale
+        rate = self.project(field).to(u.dtype) / self.config.time_scale
+        return torch.where(batch.is_node[..., None], rate, 0)
 
 
 class PaperLayer(nn.Module):
@@ -137,7 +138,9 @@ class GFuNK(nn.Module):
         # Not in half precision: a step's error is carried by every later one.
         with torch.autocast(u.device.type, enabled=False):
             learned = self.project(field.to(u.dtype))
-            return (learned + self.linear(u, batch, rates, features, step)) / self.config.time_scale
+            rate = (learned + self.linear(u, batch, rates, features, step)) / self.config.time_scale
+        # Else the padding, which nothing diffuses, could grow without bound over a rollout.
+        return torch.where(batch.is_node[..., None], rate, 0)
 
     def linear(
         self,
@@ -250,8 +253,9 @@ def local_laplacian(
 ) -> Float[Tensor, "batch node width"]:
     """(I + time D)^-1 time M^-1 S field, with D the diagonal of M^-1 S: one Jacobi step of implicit diffusion.
 
-    On even meshes finer than sqrt(K time) it tends to a function of the Laplacian alone; on thin cells, where M^-1 S has
-    no bound, it stays below 2.
+    On even meshes coarser than sqrt(K time) it is nearly time M^-1 S; on finer ones a node minus the mean of its neighbours,
+    which falls with the square of the mesh size. On thin cells, where M^-1 S has no bound, its eigenvalues stay below the
+    number of a cell's corners, and below 2 where no coupling is negative.
     """
     diagonal = batch.couplings.sum(-1, keepdim=True)
     scale = time / (batch.mass[..., None] + time * diagonal).clamp_min(torch.finfo(batch.mass.dtype).tiny)

@@ -1,0 +1,33 @@
+"""The documents speak of code that exists."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("name", re.findall(r"`(gfunk(?:\.\w+)+)`", (ROOT / "docs" / "equations.md").read_text()))
+def test_every_function_named_beside_an_equation_exists(name: str):
+    module, _, attribute = name.rpartition(".")
+    assert hasattr(import_module(module), attribute)
+
+
+def test_every_command_in_the_readme_is_one_of_the_program():
+    from gfunk.cli import main
+
+    commands = set(re.findall(r"^gfunk (\w+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE))
+    assert commands
+    for command in commands:
+        with pytest.raises(SystemExit) as stop:
+            main([command, "--help"])
+        assert stop.value.code == 0
+
+
+def test_the_python_example_in_the_readme_runs():
+    [example] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    scope: dict[str, object] = {}
+    exec(example, scope)
+    assert scope["error"] < 0.02  # type: ignore[operator]

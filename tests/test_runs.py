@@ -1,0 +1,97 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from toy_heat import small_variant, toy_problem
+
+from gfunk.errors import InputError
+from gfunk.experiments import seeded_operator
+from gfunk.recipes.book import RECIPES
+from gfunk.recipes.heat import heat
+from gfunk.recipes.recipe import Recipe, Variant
+from gfunk.runs import RunCard, load_run, read_card, write_card
+from gfunk.store import CorruptFile
+from gfunk.training import save_weights
+
+SIMULATED = [(recipe, variant) for recipe in RECIPES.values() if recipe.problem for variant in recipe.variants]
+
+
+def card_of(variant: Variant) -> RunCard:
+    return RunCard(recipe="heat", problem=toy_problem, variant=variant, data_fingerprint="f00", commit="c0ffee")
+
+
+def changed_card(folder: Path, **changes: object):
+    write_card(folder, card_of(small_variant()))
+    content = json.loads((folder / "run.json").read_text()) | changes
+    (folder / "run.json").write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+
+
+@pytest.mark.parametrize(("recipe", "variant"), SIMULATED, ids=[f"{recipe.name}-{each.name}" for recipe, each in SIMULATED])
+def test_a_card_comes_back_as_it_was_written(tmp_path: Path, recipe: Recipe, variant: Variant):
+    card = replace(card_of(variant), recipe=recipe.name, problem=recipe.simulated_problem())
+    write_card(tmp_path, card)
+    assert read_card(tmp_path) == card
+
+
+def test_a_run_comes_back_with_its_weights_in_evaluation_mode(tmp_path: Path):
+    variant = small_variant(seed=3)
+    operator = seeded_operator(variant)
+    write_card(tmp_path, card_of(variant))
+    save_weights(tmp_path / "best.safetensors", operator, {})
+    loaded, card = load_run(tmp_path)
+    assert card.variant == variant and not loaded.training
+    for name, tensor in operator.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="no run there"):
+        read_card(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("schema", [0, 2, "1", None])
+def test_a_run_of_another_schema_is_refused(tmp_path: Path, schema: object):
+    changed_card(tmp_path, schema=schema)
+    with pytest.raises(InputError, match="another version; this one reads schema 1"):
+        read_card(tmp_path)
+
+
+def test_settings_of_an_unknown_kind_are_refused(tmp_path: Path):
+    changed_card(tmp_path, variant={"is": "Transformer", "width": 8})
+    with pytest.raises(InputError, match="unknown kind 'Transformer'; known are Adaptive, Euler"):
+        read_card(tmp_path)
+
+
+def test_a_card_with_a_part_missing_or_too_many_is_refused(tmp_path: Path):
+    changed_card(tmp_path, commit=None)
+    with pytest.raises(InputError, match="commit"):
+        read_card(tmp_path)
+    changed_card(tmp_path, mood="fine")
+    with pytest.raises(InputError, match="mood"):
+        read_card(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "\0"])
+def test_a_card_that_is_no_card_is_called_corrupt(tmp_path: Path, content: str):
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(CorruptFile, match=r"run\.json"):
+        read_card(tmp_path)
+
+
+def test_a_run_without_weights_is_refused(tmp_path: Path):
+    write_card(tmp_path, card_of(small_variant()))
+    with pytest.raises(InputError, match=r"best\.safetensors: no weights there"):
+        load_run(tmp_path)
+
+
+def test_a_run_with_the_weights_of_another_is_refused(tmp_path: Path):
+    write_card(tmp_path, card_of(small_variant("ours")))
+    save_weights(tmp_path / "best.safetensors", seeded_operator(small_variant("gnn")), {})
+    with pytest.raises(InputError, match="weights of another network"):
+        load_run(tmp_path)
+
+
+def test_the_heat_recipe_is_among_those_tested():
+    assert {variant.name for recipe, variant in SIMULATED if recipe is heat} >= {"ours", "paper", "fno", "gnn"}
