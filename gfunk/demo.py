@@ -18,7 +18,7 @@ from gfunk.simulation import missing_seeds, simulate_missing, split_seeds
 from gfunk.store import read_sample
 from gfunk.training import Epoch
 
-SIZES = {"train": 96, "val": 8, "test": 16}
+SIZES = {"train": 64, "val": 8, "test": 16}
 
 Bar = Callable[[str, int | None], AbstractContextManager[Callable[..., None]]]
 
@@ -31,7 +31,7 @@ def small_heat() -> Recipe:
     small = replace(
         ours,
         network=replace(ours.network, width=24, n_layers=2),
-        training=replace(ours.training, epochs=14, batch_size=8, validate_every=2),
+        training=replace(ours.training, epochs=12, batch_size=8, validate_every=2),
     )
     variants = tuple(small if variant.name == "ours" else variant for variant in heat.variants)
     return replace(heat, problem=replace(heat.simulated_problem(), max_cell=0.001), variants=variants)

@@ -43,6 +43,8 @@ class GFuNKConfig:
     filter_width: int = 64
     # The step is exact diffusion of the modes plus what is learned; False leaves diffusion to be learned too.
     knows_diffusion: bool = True
+    # Size of what is learned, per unit of the network's time: training moves the output by about this times the learning rate.
+    learned_scale: float = 1.0
     time_scale: float = 1.0
 
 
@@ -117,13 +119,8 @@ class GFuNK(nn.Module):
         self.config = config
         self.lift = nn.Linear(len(config.inputs), config.width)
         self.layers = nn.ModuleList(FilterLayer(config) for _ in range(config.n_layers))
-        last = nn.Linear(32, 1)
-        self.project = nn.Sequential(nn.Linear(config.width, 32), nn.GELU(), last)
+        self.project = nn.Sequential(nn.Linear(config.width, 32), nn.GELU(), nn.Linear(32, 1))
         self.response = FilterBank(config.filter_width, 1)
-        with torch.no_grad():
-            # The first step is almost diffusion alone (or none at all); training departs from there.
-            for weight in (last.weight, last.bias, *self.response.parameters()):
-                weight.mul_(1e-2)
 
     def forward(
         self, u: Float[Tensor, "batch node channel"], batch: Batch, tau: Float[Tensor, ""]
@@ -137,7 +134,7 @@ class GFuNK(nn.Module):
             field = layer(field, batch, features, step)
         # Not in half precision: a step's error is carried by every later one.
         with torch.autocast(u.device.type, enabled=False):
-            learned = self.project(field.to(u.dtype))
+            learned = self.config.learned_scale * self.project(field.to(u.dtype))
             rate = (learned + self.linear(u, batch, rates, features, step)) / self.config.time_scale
         # Else the padding, which nothing diffuses, could grow without bound over a rollout.
         return torch.where(batch.is_node[..., None], rate, 0)
@@ -154,7 +151,7 @@ class GFuNK(nn.Module):
 
         What lies beyond the last mode kept changes as that one does.
         """
-        response = self.response(features)
+        response = self.config.learned_scale * self.response(features)
         if self.config.knows_diffusion:
             response = response + mean_decay(rates, step)[..., None]
         beyond = response[:, -1:]
