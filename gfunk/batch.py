@@ -140,6 +140,33 @@ def _filled_up(eigenvalues: Float[np.ndarray, " mode"], n_modes: int) -> np.ndar
     return np.pad(eigenvalues, (0, n_modes - len(eigenvalues)), mode="edge")
 
 
+def stiffness_product(field: Float[Tensor, "batch node width"], batch: Batch) -> Float[Tensor, "batch node width"]:
+    """S field, row by row."""
+    return _StiffnessProduct.apply(field, batch.neighbors, batch.couplings)  # pyright: ignore[reportReturnType]
+
+
+class _StiffnessProduct(torch.autograd.Function):
+    """S is symmetric, so the backward pass is the forward one: it gathers, and no two threads ever add to one place."""
+
+    @staticmethod
+    def forward(ctx, field: Tensor, neighbors: Tensor, couplings: Tensor) -> Tensor:
+        ctx.save_for_backward(neighbors, couplings)
+        return _sum_of_differences(field, neighbors, couplings)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        neighbors, couplings = ctx.saved_tensors
+        (grad,) = grads
+        return _StiffnessProduct.apply(grad, neighbors, couplings), None, None
+
+
+def _sum_of_differences(field: Tensor, neighbors: Tensor, couplings: Tensor) -> Tensor:
+    n_batch = field.shape[0]
+    rows = torch.arange(n_batch, device=field.device)[:, None, None]
+    difference = field[:, :, None] - field[rows, neighbors.expand(n_batch, -1, -1)]
+    return (couplings[..., None].to(field.dtype) * difference).sum(2)
+
+
 def _stiffness_rows(laplacian: Laplacian) -> tuple[np.ndarray, np.ndarray]:
     """Neighbours and couplings -S_ij of each row, filled up to the longest with the node itself at coupling 0."""
     matrix = laplacian.stiffness.tocoo()

@@ -1,10 +1,9 @@
 """How far one trajectory is from another: the same functions are losses and metrics. One number a trajectory."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gfunk.batch import Batch
+from gfunk.batch import Batch, stiffness_product
 
 
 def relative_l2(
@@ -36,8 +35,5 @@ def _norm(field: Tensor) -> Tensor:
 
 def _energy(field: Float[Tensor, "batch time node channel"], batch: Batch) -> Float[Tensor, " batch"]:
     flat = field.permute(0, 2, 1, 3).flatten(2)
-    n_batch = flat.shape[0]
-    rows = torch.arange(n_batch, device=flat.device)[:, None, None]
-    difference = flat[:, :, None] - flat[rows, batch.neighbors.expand(n_batch, -1, -1)]
-    # Each pair of neighbours is met from both sides; obtuse triangles have negative couplings, their sum never is.
-    return (batch.couplings[..., None] * difference.square()).sum(dim=(1, 2, 3)).clamp_min(0) / 2 + 1e-30
+    # Never negative but for rounding, though obtuse triangles have negative couplings.
+    return (flat * stiffness_product(flat, batch)).sum(dim=(1, 2)).clamp_min(0) + 1e-30

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gfunk.batch import Batch
+from gfunk.batch import Batch, stiffness_product
 
 Input = Literal["u", "x", "y", "z"]
 
@@ -38,12 +38,12 @@ class GFuNKConfig:
     n_modes: int = 100
     # Channels that also see their sparse Laplacian, for what the modes can't resolve; 0: none.
     local_width: int = 0
-    # Diffusion time over which the local Laplacian is damped: bounds it on thin cells, hardly felt on even ones.
+    # Time of one damped diffusion step, the local branch; about h^2 / K of the meshes at hand, or it fades on finer ones.
     local_time: float = 1.0
     filter_width: int = 64
     # The step is exact diffusion of the modes plus what is learned; False leaves diffusion to be learned too.
     knows_diffusion: bool = True
-    # Size of what is learned, per unit of the network's time: training moves the output by about this times the learning rate.
+    # Size of what is learned, per unit of the network's time: it keeps first steps small where diffusion says almost all.
     learned_scale: float = 1.0
     time_scale: float = 1.0
 
@@ -256,26 +256,4 @@ def local_laplacian(
     """
     diagonal = batch.couplings.sum(-1, keepdim=True)
     scale = time / (batch.mass[..., None] + time * diagonal).clamp_min(torch.finfo(batch.mass.dtype).tiny)
-    return (scale * (diagonal * field - NeighborSum.apply(field, batch.neighbors, batch.couplings))).to(field.dtype)
-
-
-class NeighborSum(torch.autograd.Function):
-    """sum_j coupling_ij field_j. The couplings are symmetric, so the backward pass gathers too: no scatter, no race."""
-
-    @staticmethod
-    def forward(ctx, field: Tensor, neighbors: Tensor, couplings: Tensor) -> Tensor:
-        ctx.save_for_backward(neighbors, couplings)
-        return _gathered_sum(field, neighbors, couplings)
-
-    @staticmethod
-    def backward(ctx, *grads: Tensor):
-        neighbors, couplings = ctx.saved_tensors
-        (grad,) = grads
-        return _gathered_sum(grad, neighbors, couplings), None, None
-
-
-def _gathered_sum(field: Tensor, neighbors: Tensor, couplings: Tensor) -> Tensor:
-    n_batch = field.shape[0]
-    rows = torch.arange(n_batch, device=field.device)[:, None, None]
-    gathered = field[rows, neighbors.expand(n_batch, -1, -1)]
-    return (couplings[..., None].to(field.dtype) * gathered).sum(2)
+    return (scale * stiffness_product(field, batch)).to(field.dtype)
