@@ -10,6 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gfunk.batch import Batch, TrajectorySet
 from gfunk.norms import relative_l2
+from gfunk.operators.gfunk import GFuNKConfig, PaperGFuNKConfig
+from gfunk.operators.gnn import GNNConfig
+from gfunk.operators.make import NetworkConfig
+from gfunk.operators.modes import ExactModesConfig
 from gfunk.recipes.recipe import Variant
 from gfunk.rollout import rollout
 
@@ -73,7 +77,7 @@ def cost(
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         operator(true[:, 0], batch, torch.tensor(durations[0], device=device, dtype=true.dtype))
     flops = counter.get_total_flops() * n_calls / data.n_trajectories
-    moved = _bytes_a_call(operator, data) * n_calls / data.n_trajectories
+    moved = _bytes_a_call(operator, variant.network, data) * n_calls / data.n_trajectories
     floor = max(flops / ceilings.flops_per_second, moved / ceilings.bytes_per_second)
     return Cost(
         variant=variant.name,
@@ -103,12 +107,17 @@ def _n_calls(variant: Variant, data: TrajectorySet) -> int:
     return calls
 
 
-def _bytes_a_call(operator: nn.Module, data: TrajectorySet) -> int:
-    """The fewest bytes a call must move: weights, the domains' modes, u in and out; all else could stay on chip."""
+def _bytes_a_call(operator: nn.Module, network: NetworkConfig, data: TrajectorySet) -> int:
+    """The fewest bytes a call must move: weights, modes and graph where used, u in and out; all else could stay on chip."""
     weights = sum(parameter.numel() * parameter.element_size() for parameter in operator.parameters())
-    n_modes = getattr(operator.config, "n_modes", 0) if hasattr(operator, "layers") else 0  # pyright: ignore[reportAttributeAccessIssue]
-    modes = 2 * data.batch.synthesis[..., : n_modes or 1].numel() * 4
-    return weights + modes + 2 * data.values[:, 0].numel() * 4
+    batch = data.batch
+    modes = graph = 0
+    if isinstance(network, GFuNKConfig | PaperGFuNKConfig | ExactModesConfig):
+        used = batch.with_modes(network.n_modes)
+        modes = (used.analysis.numel() + used.synthesis.numel()) * batch.synthesis.element_size()
+    if isinstance(network, GNNConfig) or (isinstance(network, GFuNKConfig) and network.local_width):
+        graph = batch.neighbors.numel() * (batch.neighbors.element_size() + batch.couplings.element_size())
+    return weights + modes + graph + 2 * data.values[:, 0].numel() * data.values.element_size()
 
 
 def _median_seconds(action: Callable[[], object], device: torch.device) -> float:
