@@ -1,8 +1,10 @@
 """What an operator costs, beside the least it could cost: operations and bytes counted, both ceilings measured here."""
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from resource import RUSAGE_SELF, getrusage
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +30,10 @@ class Ceilings:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Seconds and bytes, measured; floor_ms is the larger of counted operations and counted bytes over the ceilings."""
+    """Seconds and bytes, measured; floors are the larger of counted operations and counted bytes over the ceilings.
+
+    memory_mib is the peak of training on a GPU; on a CPU that of the whole process so far.
+    """
 
     variant: str
     nodes: int
@@ -72,7 +77,7 @@ def cost(
         torch.cuda.reset_peak_memory_stats()
     has_parameters = any(True for _ in operator.parameters())
     learn_seconds = _median_seconds(learn, device) / data.n_trajectories if has_parameters else 0.0
-    memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+    memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else _peak_of_process()
     n_calls = _n_calls(variant, data)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         operator(true[:, 0], batch, torch.tensor(durations[0], device=device, dtype=true.dtype))
@@ -132,6 +137,12 @@ def _median_seconds(action: Callable[[], object], device: torch.device) -> float
         if sum(seconds) > 20:
             break
     return sorted(seconds)[len(seconds) // 2]
+
+
+def _peak_of_process() -> int:
+    """The most memory this process ever held, in bytes (macOS reports bytes, others kilobytes)."""
+    peak = getrusage(RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def _wait(device: torch.device):
