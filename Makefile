@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check slow gpu clean
+.PHONY: demo test check slow clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,9 +30,6 @@ test: check
 
 slow: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -m slow
-
-gpu: $(VENV)/ready-dev
-	$(BIN)/python -m pytest -m gpu
 
 clean:
 	rm -rf $(VENV) demo
