@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from gfunk.batch import TrajectorySet, pack_trajectories
+from gfunk.checkpoints import check_free
 from gfunk.errors import InputError
 from gfunk.evaluation import Evaluation, evaluate
 from gfunk.operators.fno import FNOConfig
@@ -17,7 +18,7 @@ from gfunk.runs import RunCard, read_card, write_card
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import View, prepare, prepared
 from gfunk.store import commit, dataset_fingerprint, read_object, sample_seeds
-from gfunk.training import Epoch, Outcome, check_free, train
+from gfunk.training import Epoch, Outcome, train
 
 
 def chosen_device(name: str) -> torch.device:

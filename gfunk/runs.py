@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
+from gfunk.checkpoints import load_weights
 from gfunk.errors import InputError
 from gfunk.laplacian import Fem, Knn, PaperGraph
 from gfunk.operators.fno import FNOConfig
@@ -22,7 +23,7 @@ from gfunk.rollout import RK4, Adaptive, Euler, FlowMap
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import View
 from gfunk.store import read_object, write_json
-from gfunk.training import TrainingConfig, load_weights
+from gfunk.training import TrainingConfig
 
 RUN_SCHEMA = 1
 _RECORDS = (

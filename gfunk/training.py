@@ -1,23 +1,24 @@
 """The training loop: schedules, horizon growth, early stopping, exact resume, many processes. It knows no recipe."""
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import cos, pi
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from gfunk.batch import TrajectorySet
+from gfunk.checkpoints import Progress, append_log, check_free, load_weights, restored, save_progress, save_weights, trim_log
 from gfunk.errors import InputError
 from gfunk.norms import relative_h1, relative_l2
-from gfunk.rollout import FlowMap, Integrator, rollout
-from gfunk.store import CorruptFile, read_arrays, write_arrays, write_bytes
+from gfunk.processes import add_over_processes, agreed, n_processes, on_first, rank
+from gfunk.replay import Replay
+from gfunk.rollout import Adaptive, FlowMap, Integrator, rollout
 
 LOSSES = {"l2": relative_l2, "h1": relative_h1}
 
@@ -69,15 +70,15 @@ class Outcome:
     seconds: float
 
 
-@dataclass
-class _Progress:
-    """Where a run stands; all of it is in the checkpoint."""
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """What one iteration learns from: a window of saved times, `stride` apart, of the chosen trajectories."""
 
-    epoch: int = 0
-    iteration: int = 0
-    best_epoch: int = 0
-    best_validation: float = float("inf")
-    seconds: float = 0.0
+    chosen: np.ndarray
+    start: int
+    stride: int
+    cuts: int
+    n_steps: int
 
 
 def train(
@@ -92,39 +93,42 @@ def train(
     minutes: float | None = None,
     checkpoint_seconds: float = 30.0,
     step: Callable[..., Tensor] | None = None,
+    replays: bool = True,
     on_epoch: Callable[[Epoch], None] = lambda _: None,
     on_iteration: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Train the operator in place; it ends holding the best weights, which `best.safetensors` has too.
 
     step: the operator as it should be called, for instance compiled; it shares the operator's parameters.
+    replays: on a GPU, iterations are recorded and replayed, which is faster and holds more memory.
     """
     _check(config, data, integrator)
     _check_finite(data, validation)
     if not resume:
         check_free(folder)
     call = operator if step is None else step
+    replay = Replay(replays and _can_replay(data, integrator))
     optimizer = torch.optim.Adam(operator.parameters(), lr=config.learning_rate)
-    progress = _restored(folder, operator, optimizer) if resume else _Progress()
-    _trim_log(folder, progress.epoch)
+    progress = restored(folder, operator, optimizer) if resume else Progress()
+    on_first(trim_log, folder, progress.epoch)
     # The first epoch is always saved: the folder is taken from then on.
     started, saved = time.monotonic(), float("-inf")
     before = progress.seconds
     while not (reason := _reason_to_end(config, progress)):
-        epoch = _one_epoch(operator, call, data, integrator, config, optimizer, progress, on_iteration)
+        epoch = _one_epoch(operator, call, data, integrator, config, optimizer, progress, replay, on_iteration)
         if progress.epoch % config.validate_every == 0 or progress.epoch == config.epochs:
-            score = mean_loss(call, validation, integrator, config)
-            epoch = Epoch(**{**vars(epoch), "validation": score})
+            score = mean_loss(call, validation, integrator, config, replay)
+            epoch = replace(epoch, validation=score)
             if score < progress.best_validation:
                 progress.best_validation, progress.best_epoch = score, progress.epoch
-                _on_first(save_weights, folder / "best.safetensors", operator, {"epoch": str(progress.epoch)})
+                on_first(save_weights, folder / "best.safetensors", operator, {"epoch": str(progress.epoch)})
         progress.seconds = before + time.monotonic() - started
-        _on_first(_append_log, folder, epoch)
+        on_first(append_log, folder, vars(epoch))
         on_epoch(epoch)
-        is_late = minutes is not None and _agreed(time.monotonic() - started > 60 * minutes)
+        is_late = minutes is not None and agreed(time.monotonic() - started > 60 * minutes)
         ends = is_late or _reason_to_end(config, progress) is not None
-        if ends or _agreed(time.monotonic() - saved > checkpoint_seconds):
-            _on_first(_save_progress, folder, operator, optimizer, progress)
+        if ends or agreed(time.monotonic() - saved > checkpoint_seconds):
+            on_first(save_progress, folder, operator, optimizer, progress)
             saved = time.monotonic()
         if is_late:
             reason = _reason_to_end(config, progress) or "time is up"
@@ -138,12 +142,6 @@ def train(
         best_validation=progress.best_validation,
         seconds=progress.seconds,
     )
-
-
-def check_free(folder: Path):
-    """Refuse a folder that holds a run."""
-    if (folder / "last.safetensors").exists():
-        raise InputError(f"{folder}: a run is there already; resume it (--resume) or choose another folder")
 
 
 def learning_rate(config: TrainingConfig, epoch: int, iteration: int, iterations_an_epoch: int) -> float:
@@ -162,38 +160,42 @@ def horizon(config: TrainingConfig, epoch: int, n_saves: int) -> int:
     return min(n_saves, round(config.first_horizon + part * (n_saves - config.first_horizon)))
 
 
+def draws(config: TrainingConfig, epoch: int, n_trajectories: int, n_times: int) -> list[Draw]:
+    """The iterations of an epoch, drawn from the seed and the epoch's number alone, so a resumed run draws the same."""
+    rng = np.random.default_rng((config.seed, epoch))
+    n_saves = horizon(config, epoch, n_times - 1)
+    drawn = []
+    for chosen in np.array_split(rng.permutation(n_trajectories), -(-n_trajectories // config.batch_size)):
+        stride, cuts = config.strides[rng.integers(len(config.strides))]
+        n_steps = max(1, n_saves // stride)
+        start = int(rng.integers(n_times - n_steps * stride))
+        drawn.append(Draw(chosen=chosen, start=start, stride=stride, cuts=cuts, n_steps=n_steps))
+    return drawn
+
+
 @torch.no_grad()
-def mean_loss(operator: Callable[..., Tensor], data: TrajectorySet, integrator: Integrator, config: TrainingConfig) -> float:
+def mean_loss(
+    operator: Callable[..., Tensor],
+    data: TrajectorySet,
+    integrator: Integrator,
+    config: TrainingConfig,
+    replay: Replay | None = None,
+) -> float:
     """The loss over whole trajectories, shared between the processes."""
-    durations = torch.diff(data.times).tolist()
-    mine = torch.arange(_rank(), data.n_trajectories, _n_processes(), device=data.values.device)
-    total = torch.zeros((), device=data.values.device)
-    for chosen in mine.split(config.batch_size):
+    durations = _durations(data.times.tolist())
+
+    def work(chosen: Tensor) -> tuple[Tensor]:
         batch, true = data.take(chosen)
         with _precision(config, true):
             predicted = rollout(operator, true[:, 0], batch, durations, integrator)
-        total += LOSSES[config.loss](predicted[:, 1:], true[:, 1:], batch).sum()
-    if _n_processes() > 1:
-        dist.all_reduce(total)
+        return (LOSSES[config.loss](predicted[:, 1:], true[:, 1:], batch).sum(),)
+
+    mine = torch.arange(rank(), data.n_trajectories, n_processes(), device=data.values.device)
+    total = torch.zeros((), device=data.values.device)
+    for chosen in mine.split(config.batch_size):
+        total += (replay or Replay(False))(("validation", len(chosen)), work, chosen)[0]
+    add_over_processes(total)
     return float(total) / data.n_trajectories
-
-
-def save_weights(path: Path, operator: nn.Module, note: dict[str, str]):
-    write_arrays(path, {name: _array(tensor) for name, tensor in operator.state_dict().items()}, note)
-
-
-def load_weights(path: Path, operator: nn.Module):
-    """Put saved weights into the operator; they must be just its own."""
-    try:
-        arrays, _ = read_arrays(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no weights there") from None
-    expected = {name: tuple(tensor.shape) for name, tensor in operator.state_dict().items()}
-    found = {name: array.shape for name, array in arrays.items()}
-    if expected != found:
-        odd = sorted(set(expected.items()) ^ set(found.items()))[0]
-        raise InputError(f"{path}: weights of another network ({odd[0]} of shape {odd[1]} has no match)")
-    operator.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def _one_epoch(
@@ -203,32 +205,27 @@ def _one_epoch(
     integrator: Integrator,
     config: TrainingConfig,
     optimizer: torch.optim.Optimizer,
-    progress: _Progress,
+    progress: Progress,
+    replay: Replay,
     on_iteration: Callable[[], None],
 ) -> Epoch:
     started = time.monotonic()
-    # Drawn from the epoch's number alone, so a resumed run draws the same.
-    rng = np.random.default_rng((config.seed, progress.epoch))
-    chosen_lists = np.array_split(rng.permutation(data.n_trajectories), -(-data.n_trajectories // config.batch_size))
-    n_saves = horizon(config, progress.epoch, len(data.times) - 1)
+    times = data.times.tolist()
+    drawn = draws(config, progress.epoch, data.n_trajectories, len(times))
     losses, slopes, rate = [], [], 0.0
-    for chosen in chosen_lists:
-        rate = learning_rate(config, progress.epoch, progress.iteration, len(chosen_lists))
+    for draw in drawn:
+        rate = learning_rate(config, progress.epoch, progress.iteration, len(drawn))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        stride, cuts = config.strides[rng.integers(len(config.strides))]
-        n_steps = max(1, n_saves // stride)
-        start = int(rng.integers(len(data.times) - n_steps * stride))
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(_gradients(operator, step, data, integrator, config, chosen, start, stride, cuts, n_steps))
+        losses.append(_gradients(operator, step, data, times, integrator, config, draw, replay))
         slopes.append(nn.utils.clip_grad_norm_(operator.parameters(), config.clip))
         optimizer.step()
         progress.iteration += 1
         on_iteration()
     values = torch.stack(losses).tolist()
-    for chosen, value, slope in zip(chosen_lists, values, torch.stack(slopes).tolist(), strict=True):
+    for draw, value, slope in zip(drawn, values, torch.stack(slopes).tolist(), strict=True):
         if not np.isfinite([value, slope]).all():
-            seeds = sorted({data.seeds[trajectory] for trajectory in chosen})
+            seeds = sorted({data.seeds[trajectory] for trajectory in draw.chosen})
             raise InputError(
                 f"the loss became {value}, its slope {slope}, in epoch {progress.epoch + 1}, on the batch of seeds {seeds}: "
                 "lower the learning rate or look at these samples; the last checkpoint is from before"
@@ -239,7 +236,7 @@ def _one_epoch(
         loss=float(np.mean(values)),
         validation=None,
         learning_rate=rate,
-        horizon=n_saves,
+        horizon=horizon(config, progress.epoch - 1, len(times) - 1),
         seconds=time.monotonic() - started,
     )
 
@@ -248,38 +245,50 @@ def _gradients(
     operator: nn.Module,
     step: Callable[..., Tensor],
     data: TrajectorySet,
+    times: list[float],
     integrator: Integrator,
     config: TrainingConfig,
-    chosen: np.ndarray,
-    start: int,
-    stride: int,
-    cuts: int,
-    n_steps: int,
+    draw: Draw,
+    replay: Replay,
 ) -> Tensor:
     """Leave the gradient of the mean loss over the chosen trajectories in the parameters; returns that loss.
 
     Each process takes its share of the batch; the sum of their gradients is that of one process alone.
     """
-    total = torch.zeros((), device=data.values.device)
-    mine = chosen[_rank() :: _n_processes()]
-    if len(mine):
-        batch, values = data.take(torch.from_numpy(mine).to(data.values.device))
-        true = values[:, start : start + n_steps * stride + 1 : stride]
-        durations = torch.diff(data.times[start : start + n_steps * stride + 1 : stride]).tolist()
-        if (stride, cuts) != (1, 1):
-            integrator = FlowMap(longest_step=durations[0] / cuts)
+    durations = _durations(times[draw.start : draw.start + draw.n_steps * draw.stride + 1 : draw.stride])
+    if (draw.stride, draw.cuts) != (1, 1):
+        integrator = FlowMap(longest_step=durations[0] / draw.cuts)
+    parameters = list(operator.parameters())
+
+    def work(chosen: Tensor, start: Tensor) -> tuple[Tensor, ...]:
+        batch, values = data.take(chosen)
+        true = values[:, start + draw.stride * torch.arange(draw.n_steps + 1, device=chosen.device)]
         with _precision(config, true):
             predicted = rollout(step, true[:, 0], batch, durations, integrator, saves_memory=config.saves_memory)
-        loss = LOSSES[config.loss](predicted[:, 1:], true[:, 1:], batch).sum() / len(chosen)
-        loss.backward()
-        total = loss.detach()
-    if _n_processes() > 1:
-        for parameter in operator.parameters():
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            dist.all_reduce(parameter.grad)
-        dist.all_reduce(total)
-    return total
+        loss = LOSSES[config.loss](predicted[:, 1:], true[:, 1:], batch).sum() / len(draw.chosen)
+        return loss.detach(), *torch.autograd.grad(loss, parameters, materialize_grads=True)
+
+    mine = torch.from_numpy(draw.chosen[rank() :: n_processes()]).to(data.values.device)
+    if len(mine):
+        start = torch.full((), draw.start, device=mine.device)
+        loss, *slopes = replay((len(mine), draw.stride, draw.cuts, draw.n_steps), work, mine, start)
+    else:
+        loss, *slopes = (each.new_zeros(each.shape) for each in (data.values[0, 0, 0, 0], *parameters))
+    add_over_processes(loss, *slopes)
+    for parameter, slope in zip(parameters, slopes, strict=True):
+        parameter.grad = slope
+    return loss.clone()
+
+
+def _durations(times: list[float]) -> list[float]:
+    """Times between saves, without the last digits, which differ between equal ones."""
+    return [float(f"{later - earlier:.9g}") for earlier, later in pairwise(times)]
+
+
+def _can_replay(data: TrajectorySet, integrator: Integrator) -> bool:
+    """Whether an iteration is the same work wherever its window of times starts, decided without looking at values."""
+    is_even = len(set(_durations(data.times.tolist()))) == 1
+    return data.values.is_cuda and n_processes() == 1 and is_even and not isinstance(integrator, Adaptive)
 
 
 def _check(config: TrainingConfig, data: TrajectorySet, integrator: Integrator):
@@ -303,7 +312,7 @@ def _check_finite(*sets: TrajectorySet):
             raise InputError(f"the samples of seeds {seeds} hold values that are not finite: simulate them again")
 
 
-def _reason_to_end(config: TrainingConfig, progress: _Progress) -> Literal["done", "no better"] | None:
+def _reason_to_end(config: TrainingConfig, progress: Progress) -> Literal["done", "no better"] | None:
     if progress.epoch >= config.epochs:
         return "done"
     is_stuck = config.patience is not None and progress.epoch - progress.best_epoch >= config.patience
@@ -312,71 +321,3 @@ def _reason_to_end(config: TrainingConfig, progress: _Progress) -> Literal["done
 
 def _precision(config: TrainingConfig, like: Tensor) -> torch.autocast:
     return torch.autocast(like.device.type, torch.bfloat16, enabled=config.half_precision)
-
-
-def _save_progress(folder: Path, operator: nn.Module, optimizer: torch.optim.Optimizer, progress: _Progress):
-    arrays = {f"model.{name}": _array(tensor) for name, tensor in operator.state_dict().items()}
-    for name, parameter in operator.named_parameters():
-        for part, value in optimizer.state[parameter].items():
-            arrays[f"adam.{part}.{name}"] = _array(value)
-    write_arrays(folder / "last.safetensors", arrays, {"progress": json.dumps(vars(progress))})
-
-
-def _restored(folder: Path, operator: nn.Module, optimizer: torch.optim.Optimizer) -> _Progress:
-    try:
-        arrays, note = read_arrays(folder / "last.safetensors")
-    except FileNotFoundError:
-        return _Progress()
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    try:
-        operator.load_state_dict({name: tensors[f"model.{name}"] for name in operator.state_dict()})
-        for name, parameter in operator.named_parameters():
-            optimizer.state[parameter] = {
-                part: tensors[f"adam.{part}.{name}"].to("cpu" if part == "step" else parameter.device)
-                for part in ("step", "exp_avg", "exp_avg_sq")
-            }
-        return _Progress(**json.loads(note["progress"]))
-    except (KeyError, RuntimeError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise CorruptFile(f"{folder / 'last.safetensors'}: a checkpoint of another network ({reason})") from error
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().cpu().numpy()
-
-
-def _append_log(folder: Path, epoch: Epoch):
-    with (folder / "log.jsonl").open("a") as log:
-        log.write(json.dumps(vars(epoch)) + "\n")
-
-
-def _trim_log(folder: Path, epochs: int):
-    """Forget logged epochs after the checkpoint: they will be trained again."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "log.jsonl"
-    if _rank() == 0 and log.exists():
-        write_bytes(log, b"".join(line + b"\n" for line in log.read_bytes().splitlines()[:epochs]))
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0
-
-
-def _n_processes() -> int:
-    return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def _on_first(action: Callable[..., None], *arguments: Any):
-    if _rank() == 0:
-        action(*arguments)
-    if _n_processes() > 1:
-        dist.barrier()
-
-
-def _agreed(is_true: bool) -> bool:
-    """The first process's answer, in all of them: clocks differ, decisions must not."""
-    if _n_processes() == 1:
-        return is_true
-    answer = [is_true]
-    dist.broadcast_object_list(answer)
-    return bool(answer[0])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from toy_heat import small_variant, toy_problem
 
+from gfunk.checkpoints import save_weights
 from gfunk.errors import InputError
 from gfunk.experiments import seeded_operator
 from gfunk.recipes.book import RECIPES
@@ -13,7 +14,6 @@ from gfunk.recipes.heat import heat
 from gfunk.recipes.recipe import Recipe, Variant
 from gfunk.runs import RunCard, load_run, read_card, write_card
 from gfunk.store import CorruptFile
-from gfunk.training import save_weights
 
 SIMULATED = [(recipe, variant) for recipe in RECIPES.values() if recipe.problem for variant in recipe.variants]
 

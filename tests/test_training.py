@@ -24,11 +24,12 @@ from toy_heat import (
 )
 
 from gfunk.batch import TrajectorySet
+from gfunk.checkpoints import load_weights, save_weights
 from gfunk.errors import InputError
 from gfunk.experiments import load_split, seeded_operator, train_variant
 from gfunk.rollout import Euler, FlowMap
 from gfunk.store import CorruptFile, read_arrays
-from gfunk.training import Outcome, TrainingConfig, horizon, learning_rate, load_weights, mean_loss, save_weights, train
+from gfunk.training import Outcome, TrainingConfig, horizon, learning_rate, mean_loss, train
 
 TRAINED = ("ours", "paper", "fno", "gnn", "gnn-unweighted")
 

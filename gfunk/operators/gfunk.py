@@ -201,8 +201,8 @@ class FilterBank(nn.Module):
         return self.mix(features) + self.last(nn.functional.gelu(self.first(features)))
 
 
-KERNEL_TIMES = tuple(2.0**power for power in range(-8, 5))
-STEP_FRACTIONS = (0.25, 1.0, 4.0)
+KERNEL_TIMES = range(-8, 5)  # as powers of 2
+STEP_FRACTIONS = range(-2, 3, 2)  # the same
 N_SPECTRAL_FEATURES = len(KERNEL_TIMES) + len(STEP_FRACTIONS) + 3
 
 
@@ -211,8 +211,10 @@ def spectral_features(rates: Float[Tensor, "domain mode"], step: Float[Tensor, "
 
     They are smooth in log lambda, bounded, and mean the same on every domain.
     """
-    times = torch.tensor(KERNEL_TIMES, dtype=rates.dtype, device=rates.device)
-    fractions = torch.tensor(STEP_FRACTIONS, dtype=rates.dtype, device=rates.device)
+    times, fractions = (
+        torch.arange(powers.start, powers.stop, powers.step, dtype=rates.dtype, device=rates.device).exp2()
+        for powers in (KERNEL_TIMES, STEP_FRACTIONS)
+    )
     fixed = torch.exp(-rates[..., None] * times)
     relative = torch.exp(-(rates * step)[..., None] * fractions)
     constant = step_features(step).expand(*rates.shape, 2)
