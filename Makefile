@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check slow clean
+.PHONY: demo test check slow gpu clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,9 @@ test: check
 
 slow: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -m slow
+
+gpu: $(VENV)/ready-dev
+	$(BIN)/python -m pytest -m gpu
 
 clean:
 	rm -rf $(VENV) demo

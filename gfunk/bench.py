@@ -6,18 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from gfunk.batch import Batch, TrajectorySet
-from gfunk.norms import relative_l2
 from gfunk.operators.gfunk import GFuNKConfig, PaperGFuNKConfig
 from gfunk.operators.gnn import GNNConfig
 from gfunk.operators.make import NetworkConfig
 from gfunk.operators.modes import ExactModesConfig
 from gfunk.recipes.recipe import Variant
+from gfunk.replay import Replay
 from gfunk.rollout import rollout
+from gfunk.training import Draw, TrainingConfig, can_replay, put_gradients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,7 @@ class Ceilings:
 class Cost:
     """Seconds and bytes, measured; floors are the larger of counted operations and counted bytes over the ceilings.
 
+    An epoch predicts whole trajectories, as its last one does where the horizon grows, in the variant's own precision.
     memory_mib is the peak of training on a GPU; on a CPU that of the whole process so far.
     """
 
@@ -68,9 +71,13 @@ def cost(
     def predict():
         rollout(step, true[:, 0], batch, durations, variant.integrator)
 
+    training = variant.training or TrainingConfig(epochs=1, batch_size=1, learning_rate=1.0)
+    whole = Draw(chosen=np.arange(data.n_trajectories), start=0, stride=1, cuts=1, n_steps=len(durations), is_coarse=False)
+    replay = Replay(can_replay(data, variant.integrator))
+    times = data.times.tolist()
+
     def learn():
-        operator.zero_grad()
-        relative_l2(rollout(step, true[:, 0], batch, durations, variant.integrator), true, batch).mean().backward()
+        put_gradients(operator, step, data, times, variant.integrator, training, whole, replay)
 
     predict_seconds = _median_seconds(predict, device) / data.n_trajectories
     if device.type == "cuda":

@@ -1,6 +1,7 @@
 """A training on disk: `best.safetensors` (weights), `last.safetensors` (all it takes to go on), `log.jsonl` (its epochs)."""
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Adam, Muon, Optimizer
 
 from gfunk.errors import InputError
 from gfunk.store import CorruptFile, read_arrays, write_arrays, write_bytes
+
+# What an optimizer remembers of each parameter.
+STATE_OF = {Adam: ("step", "exp_avg", "exp_avg_sq"), Muon: ("momentum_buffer",)}
 
 
 @dataclass
@@ -48,16 +53,16 @@ def load_weights(path: Path, operator: nn.Module):
     operator.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
-def save_progress(folder: Path, operator: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress):
+def save_progress(folder: Path, operator: nn.Module, optimizers: Sequence[Optimizer], progress: Progress):
     arrays = {f"model.{name}": _array(tensor) for name, tensor in operator.state_dict().items()}
-    for name, parameter in operator.named_parameters():
-        for part, value in optimizer.state[parameter].items():
-            arrays[f"adam.{part}.{name}"] = _array(value)
+    for name, parameter, optimizer in _optimized(operator, optimizers):
+        for part in STATE_OF[type(optimizer)]:
+            arrays[f"{part}.{name}"] = _array(optimizer.state[parameter][part])
     write_arrays(folder / "last.safetensors", arrays, {"progress": json.dumps(vars(progress))})
 
 
-def restored(folder: Path, operator: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Where the training in the folder stands, its weights and Adam's state put back; the beginning if none is there."""
+def restored(folder: Path, operator: nn.Module, optimizers: Sequence[Optimizer]) -> Progress:
+    """Where the training in the folder stands, weights and optimizers' state put back; the beginning if none is there."""
     try:
         arrays, note = read_arrays(folder / "last.safetensors")
     except FileNotFoundError:
@@ -65,15 +70,23 @@ def restored(folder: Path, operator: nn.Module, optimizer: torch.optim.Optimizer
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     try:
         operator.load_state_dict({name: tensors[f"model.{name}"] for name in operator.state_dict()})
-        for name, parameter in operator.named_parameters():
+        for name, parameter, optimizer in _optimized(operator, optimizers):
             optimizer.state[parameter] = {
-                part: tensors[f"adam.{part}.{name}"].to("cpu" if part == "step" else parameter.device)
-                for part in ("step", "exp_avg", "exp_avg_sq")
+                part: tensors[f"{part}.{name}"].to("cpu" if part == "step" else parameter.device)
+                for part in STATE_OF[type(optimizer)]
             }
         return Progress(**json.loads(note["progress"]))
     except (KeyError, RuntimeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise CorruptFile(f"{folder / 'last.safetensors'}: a checkpoint of another network ({reason})") from error
+
+
+def _optimized(operator: nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, nn.Parameter, Optimizer]]:
+    """Each parameter with its name and the optimizer that moves it."""
+    names = {parameter: name for name, parameter in operator.named_parameters()}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from ((names[parameter], parameter, optimizer) for parameter in group["params"])
 
 
 def append_log(folder: Path, epoch: dict[str, Any]):

@@ -44,6 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         return _refused(str(error))
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not loaded for every command
+            raise
+        return _refused(
+            "the GPU's memory is full: take fewer trajectories at a time (--batch; --set training.batch_size=...), "
+            "recompute instead of keeping (--set training.saves_memory=True) or launch instead of replaying (--no-replay)"
+        )
     return 0
 
 
@@ -134,7 +141,7 @@ def train(options: argparse.Namespace):
         _, outcome = train_variant(
             recipe, variant, options.data, options.out,
             device=device, resume=options.resume, minutes=options.minutes, n_train=options.n_train, n_val=options.n_val,
-            n_workers=options.workers, compiles=options.compile,
+            n_workers=options.workers, compiles=options.compile, replays=not options.no_replay,
             on_sample=lambda: progress.advance(reading), on_start=start, on_epoch=epoch_done,
             on_iteration=lambda: progress.advance(learning),
         )  # fmt: skip
@@ -168,7 +175,9 @@ def evaluate(options: argparse.Namespace):
             )  # fmt: skip
     else:
         problem = with_overrides(problem, options.set)
-        data = simulated_set(problem, variant.view, split_seeds("test", options.n or 4, options.seed))
+        seeds = split_seeds("test", options.n or 4, options.seed)
+        with _bar("simulating", len(seeds)) as advance:
+            data = simulated_set(problem, variant.view, seeds, n_workers=options.workers, on_sample=advance)
     result = evaluate_on(operator, variant, data, device, batch_size=options.batch)
     answer = {
         "recipe": recipe_name, "variant": variant.name, **result.summary(), "parameters": n_parameters(operator),
@@ -194,7 +203,9 @@ def bench(options: argparse.Namespace):
     rows = []
     for name in options.variant or ["ours", "paper"]:
         variant = recipe.variant(name)
-        data = simulated_set(problem, variant.view, split_seeds("val", options.n)).to(device)
+        with _bar("simulating", options.n) as advance:
+            seeds = split_seeds("val", options.n)
+            data = simulated_set(problem, variant.view, seeds, n_workers=options.workers, on_sample=advance).to(device)
         operator = seeded_operator(variant).to(device)
         step = _compiled(operator) if options.compile else operator
         rows.append(asdict(cost(operator, step, variant, data, recipe.n_train, ceilings)))
@@ -274,6 +285,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--n-val", type=_positive, help="use only so many validation samples")
     each.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs into the run folder")
     each.add_argument("--say-every", type=_positive, default=1, help="epochs between lines when not on a terminal")
+    each.add_argument("--no-replay", action="store_true", help="on a GPU, launch each kernel anew: slower, less memory")
     shared(each, "workers", "device", "set", "compile")
 
     each = command(evaluate, "error of a trained run, or of RECIPE/VARIANT where nothing is learned, on test data")
@@ -294,7 +306,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("recipe", nargs="?", default="heat")
     each.add_argument("--variant", action="append", help="default: ours and paper")
     each.add_argument("--n", type=_positive, default=20, help="trajectories at a time")
-    shared(each, "device", "set", "record", "compile")
+    shared(each, "workers", "device", "set", "record", "compile")
 
     command(results, "what was reached, on what, by which command")
     return parser

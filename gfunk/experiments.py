@@ -16,7 +16,7 @@ from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import Recipe, Variant
 from gfunk.runs import RunCard, read_card, write_card
 from gfunk.settings import from_json, to_json
-from gfunk.simulation import View, prepare, prepared
+from gfunk.simulation import View, prepare, prepare_fresh
 from gfunk.store import commit, dataset_fingerprint, read_object, sample_seeds
 from gfunk.training import Epoch, Outcome, train
 
@@ -59,9 +59,16 @@ def dataset_problem(folder: Path) -> HeatProblem:
     return problem
 
 
-def simulated_set(problem: HeatProblem, view: View, seeds: Sequence[int]) -> TrajectorySet:
+def simulated_set(
+    problem: HeatProblem, view: View, seeds: Sequence[int], *, n_workers: int = 1,
+    on_sample: Callable[[], None] = lambda: None,
+) -> TrajectorySet:  # fmt: skip
     """Fresh samples, simulated now and kept nowhere."""
-    return pack_trajectories([prepared(problem.sample(seed), view, None) for seed in seeds], offset=0.0, scale=problem.scale)
+    parts = []
+    for part in prepare_fresh(problem, seeds, view, n_workers=n_workers):
+        parts.append(part)
+        on_sample()
+    return pack_trajectories(parts, offset=0.0, scale=problem.scale)
 
 
 def train_variant(
@@ -77,6 +84,7 @@ def train_variant(
     n_val: int | None,
     n_workers: int,
     compiles: bool = False,
+    replays: bool = True,
     on_sample: Callable[[], None] = lambda: None,
     on_start: Callable[[nn.Module, TrajectorySet], None] = lambda *_: None,
     on_epoch: Callable[[Epoch], None] = lambda _: None,
@@ -108,7 +116,7 @@ def train_variant(
     on_start(operator, train_set)
     outcome = train(
         operator, train_set, val_set, variant.integrator, variant.training, folder,
-        resume=resume, minutes=minutes, on_epoch=on_epoch, on_iteration=on_iteration,
+        resume=resume, minutes=minutes, on_epoch=on_epoch, on_iteration=on_iteration, replays=replays,
         step=torch.compile(operator, dynamic=False) if compiles else None,
     )  # fmt: skip
     return operator, outcome

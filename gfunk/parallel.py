@@ -33,7 +33,10 @@ def _cancelled_on_error(pool: ProcessPoolExecutor, results: Iterable[Result]) ->
     try:
         yield from results
     except BrokenProcessPool as error:
-        raise InputError("a worker process was killed, perhaps for want of memory: try fewer workers") from error
+        raise InputError(
+            "a worker process was killed, perhaps for want of memory: try fewer workers; in a script of your own, workers "
+            "need its start under `if __name__ == '__main__':`"
+        ) from error
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         raise

@@ -93,6 +93,11 @@ def prepare(folder: Path, seeds: Sequence[int], view: View, *, cache: Path | Non
     yield from in_parallel(partial(_prepare_one, folder, view, cache), seeds, n_workers)
 
 
+def prepare_fresh(problem: Problem, seeds: Sequence[int], view: View, *, n_workers: int) -> Iterator[Prepared]:
+    """Simulate samples now, keep them nowhere, and find their modes."""
+    yield from in_parallel(partial(_prepare_fresh_one, problem, view), seeds, n_workers)
+
+
 def prepared(sample: Sample, view: View, cache: Path | None) -> Prepared:
     if view.grid_side is not None:
         sample = on_grid(sample, view.grid_side)
@@ -119,3 +124,7 @@ def _simulate_one(problem: Problem, folder: Path, seed: int) -> int:
 
 def _prepare_one(folder: Path, view: View, cache: Path | None, seed: int) -> Prepared:
     return prepared(read_sample(folder, seed), view, cache)
+
+
+def _prepare_fresh_one(problem: Problem, view: View, seed: int) -> Prepared:
+    return prepared(problem.sample(seed), view, None)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import cos, pi
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Adam, Muon, Optimizer
 
 from gfunk.batch import TrajectorySet
 from gfunk.checkpoints import Progress, append_log, check_free, load_weights, restored, save_progress, save_weights, trim_log
@@ -18,7 +19,7 @@ from gfunk.errors import InputError
 from gfunk.norms import relative_h1, relative_l2
 from gfunk.processes import add_over_processes, agreed, n_processes, on_first, rank
 from gfunk.replay import Replay
-from gfunk.rollout import Adaptive, FlowMap, Integrator, rollout
+from gfunk.rollout import RK4, Adaptive, Euler, FlowMap, Integrator, rollout
 
 LOSSES = {"l2": relative_l2, "h1": relative_h1}
 
@@ -30,13 +31,18 @@ class TrainingConfig:
     epochs: int
     batch_size: int
     learning_rate: float
+    # Muon moves the matrices between hidden layers by their gradient made orthogonal; all else is Adam's.
+    optimizer: Literal["adam", "muon"] = "adam"
     schedule: Literal["halving", "cosine"] = "cosine"
     halve_every: int = 100  # epochs
     warmup_iterations: int = 20  # cosine only
     loss: Literal["l2", "h1"] = "l2"
-    # Saves predicted at first, growing evenly to all of them over this part of the training; 0: all from the beginning.
+    # Saves predicted at first, growing to all of them over this part of the training; 0: all from the beginning.
     first_horizon: int = 0
     growth: float = 0.4
+    growth_power: float = 1.0  # 1: evenly; above: few saves, whose iterations are cheap, for longer
+    # Part of the training, at its start, that takes one step a save, however many the integrator takes: cheaper still.
+    coarse_part: float = 0.0
     # Pairs (saves a step covers, or 1; steps a save is cut into, or 1), drawn anew for each batch. Flow maps only.
     strides: tuple[tuple[int, int], ...] = ((1, 1),)
     patience: int | None = None  # epochs without a better validation loss before stopping
@@ -79,6 +85,7 @@ class Draw:
     stride: int
     cuts: int
     n_steps: int
+    is_coarse: bool
 
 
 def train(
@@ -107,15 +114,15 @@ def train(
     if not resume:
         check_free(folder)
     call = operator if step is None else step
-    replay = Replay(replays and _can_replay(data, integrator))
-    optimizer = torch.optim.Adam(operator.parameters(), lr=config.learning_rate)
-    progress = restored(folder, operator, optimizer) if resume else Progress()
+    replay = Replay(replays and can_replay(data, integrator))
+    optimizers = make_optimizers(operator, config)
+    progress = restored(folder, operator, optimizers) if resume else Progress()
     on_first(trim_log, folder, progress.epoch)
     # The first epoch is always saved: the folder is taken from then on.
     started, saved = time.monotonic(), float("-inf")
     before = progress.seconds
     while not (reason := _reason_to_end(config, progress)):
-        epoch = _one_epoch(operator, call, data, integrator, config, optimizer, progress, replay, on_iteration)
+        epoch = _one_epoch(operator, call, data, integrator, config, optimizers, progress, replay, on_iteration)
         if progress.epoch % config.validate_every == 0 or progress.epoch == config.epochs:
             score = mean_loss(call, validation, integrator, config, replay)
             epoch = replace(epoch, validation=score)
@@ -128,7 +135,7 @@ def train(
         is_late = minutes is not None and agreed(time.monotonic() - started > 60 * minutes)
         ends = is_late or _reason_to_end(config, progress) is not None
         if ends or agreed(time.monotonic() - saved > checkpoint_seconds):
-            on_first(save_progress, folder, operator, optimizer, progress)
+            on_first(save_progress, folder, operator, optimizers, progress)
             saved = time.monotonic()
         if is_late:
             reason = _reason_to_end(config, progress) or "time is up"
@@ -144,6 +151,21 @@ def train(
     )
 
 
+def make_optimizers(operator: nn.Module, config: TrainingConfig) -> list[Optimizer]:
+    """Each parameter belongs to one of them."""
+
+    def is_muons(parameter: nn.Parameter) -> bool:
+        # What leads into the network or out of it has but a few rows or columns: nothing there to make orthogonal.
+        is_matrix = parameter.ndim == 2 and min(parameter.shape) >= 8 and not parameter.is_complex()
+        return config.optimizer == "muon" and is_matrix
+
+    rate = config.learning_rate
+    optimizers: list[Optimizer] = [Adam([p for p in operator.parameters() if not is_muons(p)], lr=rate)]
+    if matrices := [p for p in operator.parameters() if is_muons(p)]:
+        optimizers.append(Muon(matrices, lr=rate, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"))
+    return optimizers
+
+
 def learning_rate(config: TrainingConfig, epoch: int, iteration: int, iterations_an_epoch: int) -> float:
     """The paper's halving by epochs, or a warm-up and a cosine down to zero over the whole training."""
     if config.schedule == "halving":
@@ -156,7 +178,7 @@ def horizon(config: TrainingConfig, epoch: int, n_saves: int) -> int:
     """How many saves to predict in this epoch."""
     if config.first_horizon == 0:
         return n_saves
-    part = min(1.0, epoch / max(1.0, config.growth * config.epochs))
+    part = min(1.0, epoch / max(1.0, config.growth * config.epochs)) ** config.growth_power
     return min(n_saves, round(config.first_horizon + part * (n_saves - config.first_horizon)))
 
 
@@ -169,7 +191,8 @@ def draws(config: TrainingConfig, epoch: int, n_trajectories: int, n_times: int)
         stride, cuts = config.strides[rng.integers(len(config.strides))]
         n_steps = max(1, n_saves // stride)
         start = int(rng.integers(n_times - n_steps * stride))
-        drawn.append(Draw(chosen=chosen, start=start, stride=stride, cuts=cuts, n_steps=n_steps))
+        is_coarse = epoch < config.coarse_part * config.epochs
+        drawn.append(Draw(chosen=chosen, start=start, stride=stride, cuts=cuts, n_steps=n_steps, is_coarse=is_coarse))
     return drawn
 
 
@@ -204,7 +227,7 @@ def _one_epoch(
     data: TrajectorySet,
     integrator: Integrator,
     config: TrainingConfig,
-    optimizer: torch.optim.Optimizer,
+    optimizers: list[Optimizer],
     progress: Progress,
     replay: Replay,
     on_iteration: Callable[[], None],
@@ -215,11 +238,12 @@ def _one_epoch(
     losses, slopes, rate = [], [], 0.0
     for draw in drawn:
         rate = learning_rate(config, progress.epoch, progress.iteration, len(drawn))
-        for group in optimizer.param_groups:
+        for group in chain.from_iterable(optimizer.param_groups for optimizer in optimizers):
             group["lr"] = rate
-        losses.append(_gradients(operator, step, data, times, integrator, config, draw, replay))
+        losses.append(put_gradients(operator, step, data, times, integrator, config, draw, replay))
         slopes.append(nn.utils.clip_grad_norm_(operator.parameters(), config.clip))
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         progress.iteration += 1
         on_iteration()
     values = torch.stack(losses).tolist()
@@ -241,7 +265,7 @@ def _one_epoch(
     )
 
 
-def _gradients(
+def put_gradients(
     operator: nn.Module,
     step: Callable[..., Tensor],
     data: TrajectorySet,
@@ -251,13 +275,15 @@ def _gradients(
     draw: Draw,
     replay: Replay,
 ) -> Tensor:
-    """Leave the gradient of the mean loss over the chosen trajectories in the parameters; returns that loss.
+    """Put the gradient of the mean loss over the chosen trajectories into the parameters; returns that loss.
 
     Each process takes its share of the batch; the sum of their gradients is that of one process alone.
     """
     durations = _durations(times[draw.start : draw.start + draw.n_steps * draw.stride + 1 : draw.stride])
     if (draw.stride, draw.cuts) != (1, 1):
         integrator = FlowMap(longest_step=durations[0] / draw.cuts)
+    elif draw.is_coarse and isinstance(integrator, Euler | RK4):
+        integrator = replace(integrator, step=max(durations))
     parameters = list(operator.parameters())
 
     def work(chosen: Tensor, start: Tensor) -> tuple[Tensor, ...]:
@@ -271,7 +297,7 @@ def _gradients(
     mine = torch.from_numpy(draw.chosen[rank() :: n_processes()]).to(data.values.device)
     if len(mine):
         start = torch.full((), draw.start, device=mine.device)
-        loss, *slopes = replay((len(mine), draw.stride, draw.cuts, draw.n_steps), work, mine, start)
+        loss, *slopes = replay((len(mine), draw.stride, draw.cuts, draw.n_steps, draw.is_coarse), work, mine, start)
     else:
         loss, *slopes = (each.new_zeros(each.shape) for each in (data.values[0, 0, 0, 0], *parameters))
     add_over_processes(loss, *slopes)
@@ -285,18 +311,20 @@ def _durations(times: list[float]) -> list[float]:
     return [float(f"{later - earlier:.9g}") for earlier, later in pairwise(times)]
 
 
-def _can_replay(data: TrajectorySet, integrator: Integrator) -> bool:
+def can_replay(data: TrajectorySet, integrator: Integrator) -> bool:
     """Whether an iteration is the same work wherever its window of times starts, decided without looking at values."""
     is_even = len(set(_durations(data.times.tolist()))) == 1
     return data.values.is_cuda and n_processes() == 1 and is_even and not isinstance(integrator, Adaptive)
 
 
 def _check(config: TrainingConfig, data: TrajectorySet, integrator: Integrator):
-    if config.loss not in LOSSES or config.schedule not in ("halving", "cosine"):
-        raise InputError(f"unknown loss {config.loss!r} or schedule {config.schedule!r}")
+    known = {"loss": tuple(LOSSES), "schedule": ("halving", "cosine"), "optimizer": ("adam", "muon")}
+    for name, choices in known.items():
+        if getattr(config, name) not in choices:
+            raise InputError(f"training.{name} is one of {', '.join(choices)}, not {getattr(config, name)!r}")
     if config.epochs < 1 or config.batch_size < 1:
         raise InputError("training needs at least one epoch and one trajectory a batch")
-    for name in ("learning_rate", "halve_every", "patience", "clip", "validate_every"):
+    for name in ("learning_rate", "halve_every", "growth_power", "patience", "clip", "validate_every"):
         if getattr(config, name) is not None and not getattr(config, name) > 0:
             raise InputError(f"training.{name} must be positive, not {getattr(config, name)}")
     if config.strides != ((1, 1),) and not isinstance(integrator, FlowMap):

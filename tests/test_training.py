@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -27,9 +27,11 @@ from gfunk.batch import TrajectorySet
 from gfunk.checkpoints import load_weights, save_weights
 from gfunk.errors import InputError
 from gfunk.experiments import load_split, seeded_operator, train_variant
+from gfunk.operators.make import make_operator
+from gfunk.recipes.heat import heat
 from gfunk.rollout import Euler, FlowMap
 from gfunk.store import CorruptFile, read_arrays
-from gfunk.training import Outcome, TrainingConfig, horizon, learning_rate, mean_loss, train
+from gfunk.training import Outcome, TrainingConfig, draws, horizon, learning_rate, make_optimizers, mean_loss, train
 
 TRAINED = ("ours", "paper", "fno", "gnn", "gnn-unweighted")
 
@@ -75,6 +77,44 @@ def test_a_run_stopped_after_every_epoch_and_resumed_is_the_run_never_stopped(to
     assert [outcome.reason for outcome in outcomes] == ["time is up", "time is up", "done"]
     assert [outcome.epochs for outcome in outcomes] == [1, 2, 3]
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_muon_too_resumes_to_the_last_bit(toy_data: Path, tmp_path: Path):
+    settings = {"optimizer": "muon"}
+    train_small(toy_data, tmp_path / "whole", settings=settings)
+    train_small(toy_data, tmp_path / "parts", settings=settings, minutes=0.0)
+    train_small(toy_data, tmp_path / "parts", settings=settings, resume=True)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_every_parameter_has_one_optimizer(name: str, optimizer: Literal["adam", "muon"]):
+    operator = make_operator(heat.variant(name).network)
+    config = TrainingConfig(epochs=1, batch_size=1, learning_rate=1e-3, optimizer=optimizer)
+    made = make_optimizers(operator, config)
+    moved = [parameter for each in made for group in each.param_groups for parameter in group["params"]]
+    assert sorted(map(id, moved)) == sorted(map(id, operator.parameters()))
+    assert len(made) == (2 if optimizer == "muon" else 1)
+
+
+def test_the_draws_of_an_epoch_cover_every_trajectory_once_and_stay_within_the_saved_times():
+    config = TrainingConfig(epochs=9, batch_size=4, learning_rate=1e-3, first_horizon=2, strides=((1, 1), (3, 1), (1, 2)))
+    for epoch in range(9):
+        drawn = draws(config, epoch, n_trajectories=10, n_times=7)
+        assert sorted(np.concatenate([draw.chosen for draw in drawn])) == list(range(10))
+        assert all(draw.start >= 0 and draw.start + draw.n_steps * draw.stride <= 6 for draw in drawn)
+
+
+def test_the_coarse_part_of_a_training_is_that_of_an_integrator_with_one_step_a_save(toy_data: Path, tmp_path: Path):
+    paper = small_variant("paper", coarse_part=0.5)  # of three epochs, the last is not coarse
+    save = float(toy_set(toy_data, "train", "paper").times[1])
+    sets = toy_set(toy_data, "train", "paper"), toy_set(toy_data, "val", "paper")
+    for folder, variant in (("coarse", paper), ("long", replace(paper, integrator=Euler(step=save)))):
+        train(seeded_operator(variant), *sets, variant.integrator, config_of(variant), tmp_path / folder)
+    coarse, long = ([row["loss"] for row in logged(tmp_path / folder)] for folder in ("coarse", "long"))
+    assert coarse[:2] == long[:2]
+    assert coarse[2] != long[2]
 
 
 @pytest.mark.parametrize("name", ["ours", "paper"])
@@ -223,8 +263,11 @@ def test_the_logged_rate_is_that_of_the_schedule(toy_data: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("first_horizon", [0, 1, 2, 6, 50])
 @pytest.mark.parametrize("growth", [0.0, 0.4, 1.0])
-def test_the_horizon_grows_to_all_saves_and_never_shrinks(first_horizon: int, growth: float):
-    config = TrainingConfig(epochs=50, batch_size=1, learning_rate=1e-3, first_horizon=first_horizon, growth=growth)
+@pytest.mark.parametrize("power", [0.5, 1.0, 10.0])
+def test_the_horizon_grows_to_all_saves_and_never_shrinks(first_horizon: int, growth: float, power: float):
+    config = TrainingConfig(
+        epochs=50, batch_size=1, learning_rate=1e-3, first_horizon=first_horizon, growth=growth, growth_power=power
+    )
     horizons = [horizon(config, epoch, 20) for epoch in range(50)]
     assert horizons[0] == (min(first_horizon, 20) or 20)
     assert horizons == sorted(horizons)
@@ -319,6 +362,7 @@ def test_strides_need_the_flow_map(toy_data: Path, tmp_path: Path):
         ({"patience": 0}, "training.patience"),
         ({"learning_rate": -1e-3}, "training.learning_rate"),
         ({"clip": 0.0}, "training.clip"),
+        ({"growth_power": 0.0}, "training.growth_power"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(toy_data: Path, tmp_path: Path, settings: dict[str, Any], said: str):

@@ -67,13 +67,19 @@ def toy_set(folder: Path, split: str, name: str = "ours", n: int | None = None) 
 
 
 def train_small(
-    data: Path, run: Path, name: str = "ours", n_train: int | None = None, settings: dict[str, Any] | None = None, **how: Any
+    data: Path,
+    run: Path,
+    name: str = "ours",
+    n_train: int | None = None,
+    settings: dict[str, Any] | None = None,
+    device: str = "cpu",
+    **how: Any,
 ) -> tuple[nn.Module, Outcome]:
     """Train a small variant on the toy data, without card or command line."""
     variant = small_variant(name, **(settings or {}))
     assert isinstance(variant.training, TrainingConfig)
-    operator = seeded_operator(variant)
-    sets = toy_set(data, "train", name, n_train), toy_set(data, "val", name)
+    operator = seeded_operator(variant).to(device)
+    sets = toy_set(data, "train", name, n_train).to(device), toy_set(data, "val", name).to(device)
     return operator, train(operator, *sets, variant.integrator, variant.training, run, **how)
 
 

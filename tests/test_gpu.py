@@ -1,0 +1,82 @@
+"""What only a CUDA GPU can show (make gpu): the same numbers as on the CPU, and recorded iterations that change nothing."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from toy_heat import logged, small_options, small_variant, toy_set, train_small
+
+from gfunk.cli import main
+from gfunk.experiments import evaluate_on, seeded_operator
+from gfunk.rollout import Adaptive
+from gfunk.training import train
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+]
+TRAINED = ("ours", "paper", "fno", "gnn", "gnn-unweighted")
+
+
+def losses(run: Path) -> list[float]:
+    return [epoch["loss"] for epoch in logged(run)]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_recorded_iterations_learn_what_launched_ones_do(name: str, toy_data: Path, tmp_path: Path):
+    # A growing horizon: several recordings share their memory.
+    growing = {"epochs": 6, "first_horizon": 1, "growth": 0.8}
+    _, replayed = train_small(toy_data, tmp_path / "replayed", name, settings=growing, device="cuda")
+    _, launched = train_small(toy_data, tmp_path / "launched", name, settings=growing, device="cuda", replays=False)
+    assert losses(tmp_path / "replayed") == pytest.approx(losses(tmp_path / "launched"), rel=1e-3)
+    assert replayed.best_validation == pytest.approx(launched.best_validation, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_gpu_learns_what_a_cpu_does(name: str, toy_data: Path, tmp_path: Path):
+    train_small(toy_data, tmp_path / "gpu", name, device="cuda")
+    train_small(toy_data, tmp_path / "cpu", name)
+    assert losses(tmp_path / "gpu") == pytest.approx(losses(tmp_path / "cpu"), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_gpu_predicts_what_a_cpu_does(name: str, toy_data: Path):
+    variant = small_variant(name)
+    data = toy_set(toy_data, "test", name)
+    operator = seeded_operator(variant)
+    on_cpu, on_gpu = (evaluate_on(operator, variant, data, torch.device(device)) for device in ("cpu", "cuda"))
+    assert on_gpu.rel_l2 == pytest.approx(on_cpu.rel_l2, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "how", [{"half_precision": True}, {"saves_memory": True}, {"strides": ((1, 1), (2, 1), (1, 2))}], ids=str
+)
+def test_settings_of_training_can_be_recorded(how: dict, toy_data: Path, tmp_path: Path):
+    _, replayed = train_small(toy_data, tmp_path / "replayed", settings=how, device="cuda")
+    _, launched = train_small(toy_data, tmp_path / "launched", settings=how, device="cuda", replays=False)
+    assert replayed.best_validation == pytest.approx(launched.best_validation, rel=1e-2)
+
+
+def test_a_compiled_step_can_be_recorded(toy_data: Path, tmp_path: Path):
+    options = ["train", "heat", "--variant", "paper", "--data", toy_data, *small_options("paper"), "--device", "cuda"]
+    assert main([str(part) for part in (*options, "--out", tmp_path / "compiled", "--compile")]) == 0
+    assert main([str(part) for part in (*options, "--out", tmp_path / "plain")]) == 0
+    assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), rel=1e-3)
+
+
+def test_a_resumed_run_on_a_gpu_is_the_run_never_stopped(toy_data: Path, tmp_path: Path):
+    settings = {"epochs": 4}
+    train_small(toy_data, tmp_path / "whole", settings=settings, device="cuda")
+    train_small(toy_data, tmp_path / "parts", settings=settings, device="cuda", minutes=0.0)
+    assert len(losses(tmp_path / "parts")) == 1
+    train_small(toy_data, tmp_path / "parts", settings=settings, device="cuda", resume=True)
+    assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
+
+
+def test_an_adaptive_integrator_is_launched_not_recorded(toy_data: Path, tmp_path: Path):
+    pytest.importorskip("torchdiffeq")
+    variant = small_variant("paper", epochs=1)
+    sets = [toy_set(toy_data, split, "paper", 2).to("cuda") for split in ("train", "val")]
+    assert variant.training is not None
+    outcome = train(seeded_operator(variant).to("cuda"), *sets, Adaptive(), variant.training, tmp_path)
+    assert outcome.epochs == 1
