@@ -57,6 +57,7 @@ def test_settings_of_training_can_be_recorded(how: dict, toy_data: Path, tmp_pat
     assert replayed.best_validation == pytest.approx(launched.best_validation, rel=1e-2)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_a_compiled_step_can_be_recorded(toy_data: Path, tmp_path: Path):
     options = ["train", "heat", "--variant", "paper", "--data", toy_data, *small_options("paper"), "--device", "cuda"]
     assert main([str(part) for part in (*options, "--out", tmp_path / "compiled", "--compile")]) == 0
