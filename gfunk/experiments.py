@@ -12,9 +12,10 @@ from gfunk.errors import InputError
 from gfunk.evaluation import Evaluation, evaluate
 from gfunk.operators.fno import FNOConfig
 from gfunk.operators.make import make_operator
+from gfunk.recipes.book import RECIPES
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import Recipe, Variant
-from gfunk.runs import RunCard, read_card, write_card
+from gfunk.runs import RunCard, load_run, read_card, write_card
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import View, prepare, prepare_fresh
 from gfunk.store import commit, dataset_fingerprint, read_object, sample_seeds
@@ -127,6 +128,19 @@ def seeded_operator(variant: Variant) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(variant.training.seed if variant.training else 0)
         return make_operator(variant.network)
+
+
+def operator_named(name: str) -> tuple[nn.Module, str, HeatProblem, Variant]:
+    """A trained run, or a variant with nothing to learn: operator, recipe name, problem, variant."""
+    recipe_name, _, variant_name = name.partition("/")
+    if recipe_name in RECIPES and variant_name and not Path(name).exists():
+        recipe = RECIPES[recipe_name]
+        variant = recipe.variant(variant_name)
+        if variant.training is not None:
+            raise InputError(f"{name} has to be trained first: `gfunk train {recipe_name} --variant {variant_name} ...`")
+        return make_operator(variant.network), recipe.name, recipe.simulated_problem(), variant
+    operator, card = load_run(Path(name))
+    return operator, card.recipe, card.problem, card.variant
 
 
 def evaluate_on(

@@ -1,10 +1,23 @@
 """Several processes training as one (torchrun): who am I, who writes, and what do all agree on."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
+
+
+def join_group(device: torch.device) -> torch.device:
+    """Join the processes torchrun started, if it did; each takes its own GPU."""
+    if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
+        return device
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return device
 
 
 def rank() -> int:

@@ -125,7 +125,8 @@ def rollout(
     if saves_memory:
         # No operator draws random numbers, so there is no state of them to put back.
         advance = partial(checkpoint, integrator.advance, use_reentrant=False, preserve_rng_state=False)
-    saved = [initial]
+    # Cut out of a longer trajectory, u's layout would depend on that one's length: compiled steps would compile again.
+    saved = [initial.contiguous()]
     for duration in durations:
         saved.append(advance(operator, saved[-1], batch, duration))
         if between is not None:

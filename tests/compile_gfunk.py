@@ -6,6 +6,7 @@ import torch
 from problems import batch_of, random_field, turning_square
 
 from gfunk.operators.gfunk import GFuNK, GFuNKConfig
+from gfunk.rollout import FlowMap, rollout
 
 torch.manual_seed(0)
 operator = GFuNK(GFuNKConfig(width=8, n_layers=2, n_modes=9, local_width=4, local_time=0.01, filter_width=8, time_scale=0.1))
@@ -19,3 +20,18 @@ for step in (operator, torch.compile(operator, fullgraph=True, backend=sys.argv[
     answers.append([rate.detach(), *(parameter.grad.clone() for parameter in operator.parameters())])
 for expected, got in zip(*answers, strict=True):
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+# A window cut out of trajectories of any length is the same work to the compiler: once with u given, once with u computed.
+graphs = []
+
+
+def counting(graph, inputs):
+    graphs.append(graph)
+    return graph.forward
+
+
+step = torch.compile(operator, fullgraph=True, dynamic=False, backend=counting)
+for n_times in (3, 5, 8):
+    trajectory = random_field(2, n_times * batch.points.shape[1], torch.float32).unflatten(1, (n_times, -1))
+    rollout(step, trajectory[:, 0], batch, [0.05] * (n_times - 1), FlowMap(longest_step=0.05)).sum().backward()
+assert len(graphs) == 2, len(graphs)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from toy_heat import TOY_OPTIONS, logged, small_options
 
-from gfunk import cli
+from gfunk import cli, console, records
 from gfunk.cli import main
 from gfunk.store import read_json
 
@@ -121,10 +121,24 @@ def test_recording_appends_a_row_with_command_hardware_and_commit(capsys: Captur
     assert all(rows[0][name] for name in ("hardware", "commit", "date"))
 
 
+def test_a_recorded_row_says_how_its_run_was_trained(capsys: Capture, toy_data: Path, toy_run: Path, tmp_path: Path):
+    answer(capsys, "evaluate", toy_run, "--data", toy_data, "--workers", "1", "--record", tmp_path / "rows.json")
+    trained = read_json(tmp_path / "rows.json")[0]["trained"]
+    assert trained["epochs"] == 3 and trained["seconds"] > 0 and "CPU" in trained["hardware"] and trained["commit"]
+
+
+def test_a_full_gpu_is_said_in_one_line(capsys: Capture, monkeypatch: pytest.MonkeyPatch):
+    def recipes(_: argparse.Namespace):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(cli, "recipes", recipes)
+    assert "the GPU's memory is full" in refusal(capsys, "recipes")
+
+
 def test_results_are_the_recorded_rows_and_the_best_stands_beside_its_recipe(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(cli, "_results_folder", lambda: tmp_path)
+    monkeypatch.setattr(records, "_results_folder", lambda: tmp_path)
     assert answer(capsys, "results") == []
     assert main(["results"]) == 0
     row = {"recipe": "heat", "variant": "ours", "label": "ours", "rel_l2": 0.02, "command": "gfunk evaluate", "n": 100}
@@ -156,8 +170,7 @@ def test_tables_for_people_go_to_stdout(capsys: Capture, toy_data: Path):
 
 
 def test_numbers_that_json_does_not_know_become_null(capsys: Capture):
-    options = argparse.Namespace(json=True)
-    cli._show(options, {"a": float("nan"), "b": [float("inf"), 1.5], "c": ({"d": -float("inf")},)}, [])
+    console.show(True, {"a": float("nan"), "b": [float("inf"), 1.5], "c": ({"d": -float("inf")},)}, [])
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": [{"d": None}]}
 
 

@@ -1,0 +1,225 @@
+"""What each command does; torch is loaded only by those that need it, so that --help answers at once."""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from gfunk.console import bar, people, progress_bars, show
+from gfunk.errors import InputError
+
+
+def recipes(options: argparse.Namespace):
+    from gfunk.operators.make import make_operator, n_parameters
+    from gfunk.recipes.book import RECIPES
+    from gfunk.records import best_results
+
+    measured = best_results()
+    rows = [
+        {
+            "name": recipe.name,
+            "variant": variant.name,
+            "parameters": n_parameters(make_operator(variant.network)),
+            "paper_parameters": variant.paper_parameters,
+            "paper_rel_l2": variant.paper_rel_l2,
+            "rel_l2": measured.get((recipe.name, variant.name)),
+            "n_train": recipe.n_train,
+            "n_test": recipe.n_test,
+        }
+        for recipe in RECIPES.values()
+        for variant in recipe.variants
+    ]
+    show(options.json, rows, rows, ["name", "variant", "parameters", "paper_parameters", "paper_rel_l2", "rel_l2"])
+
+
+def simulate(options: argparse.Namespace):
+    from gfunk.recipes.book import recipe_named
+    from gfunk.settings import with_overrides
+    from gfunk.simulation import missing_seeds, simulate_missing, split_seeds
+
+    recipe = recipe_named(options.recipe)
+    problem = with_overrides(recipe.simulated_problem(), options.set)
+    sizes = {"train": recipe.n_train, "val": recipe.n_val, "test": recipe.n_test}
+    splits = [options.split] if options.split else list(sizes)
+    seeds_of = {split: split_seeds(split, options.n or sizes[split], options.seed) for split in splits}
+    done = []
+    for split, seeds in seeds_of.items():
+        folder = options.out / split
+        missing = missing_seeds(folder, problem, seeds)
+        started = time.monotonic()
+        with bar(f"simulating {split}", len(missing)) as advance:
+            for _ in simulate_missing(problem, folder, missing, options.workers):
+                advance()
+        done.append(
+            {
+                "split": split, "folder": str(folder), "samples": len(seeds), "simulated": len(missing),
+                "seconds": round(time.monotonic() - started, 2),
+            }
+        )  # fmt: skip
+    show(options.json, done, done)
+
+
+def train(options: argparse.Namespace):
+    import torch.distributed as dist
+
+    from gfunk.experiments import chosen_device, train_variant
+    from gfunk.operators.make import n_parameters
+    from gfunk.processes import join_group
+    from gfunk.recipes.book import recipe_named
+    from gfunk.records import hardware
+    from gfunk.settings import with_overrides
+    from gfunk.store import commit, write_json
+    from gfunk.training import Epoch
+
+    recipe = recipe_named(options.recipe)
+    variant = with_overrides(recipe.variant(options.variant), options.set)
+    device = join_group(chosen_device(options.device))
+    is_first = not dist.is_initialized() or dist.get_rank() == 0
+    people.quiet = not is_first
+    n_batches = 0
+    with progress_bars() as progress, _board(options.out if options.tensorboard and is_first else None) as board:
+        reading = progress.add_task("preparing domains", total=None)
+        learning = progress.add_task("training", total=None, visible=False)
+
+        def start(operator: Any, data: Any):
+            nonlocal n_batches
+            n_batches = -(-data.n_trajectories // variant.training.batch_size)  # pyright: ignore[reportOptionalMemberAccess]
+            progress.update(reading, visible=False)
+            progress.update(learning, visible=True, total=variant.training.epochs * n_batches)  # pyright: ignore[reportOptionalMemberAccess]
+            people.print(f"{recipe.name}/{variant.name}: {n_parameters(operator):,} parameters on {device}")
+
+        def epoch_done(epoch: Epoch):
+            said = f"epoch {epoch.number}  loss {epoch.loss:.5f}"
+            if epoch.validation is not None:
+                said += f"  validation {epoch.validation:.5f}"
+            progress.update(learning, completed=epoch.number * n_batches, description=said)
+            board({"loss": epoch.loss, "validation": epoch.validation, "learning rate": epoch.learning_rate}, epoch.number)
+            if not people.is_terminal and (epoch.number % max(1, options.say_every) == 0):
+                people.print(f"{said}  horizon {epoch.horizon}  {epoch.seconds:.2f} s")
+
+        _, outcome = train_variant(
+            recipe, variant, options.data, options.out,
+            device=device, resume=options.resume, minutes=options.minutes, n_train=options.n_train, n_val=options.n_val,
+            n_workers=options.workers, compiles=options.compile, replays=not options.no_replay,
+            on_sample=lambda: progress.advance(reading), on_start=start, on_epoch=epoch_done,
+            on_iteration=lambda: progress.advance(learning),
+        )  # fmt: skip
+    if is_first:
+        write_json(options.out / "outcome.json", asdict(outcome) | {"hardware": hardware(device), "commit": commit()})
+        show(options.json, asdict(outcome), [asdict(outcome)])
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def evaluate(options: argparse.Namespace):
+    from gfunk.experiments import chosen_device, dataset_problem, evaluate_on, load_split, operator_named, simulated_set
+    from gfunk.operators.make import n_parameters
+    from gfunk.records import record
+    from gfunk.settings import to_json, with_overrides
+    from gfunk.simulation import split_seeds
+    from gfunk.store import read_object
+
+    operator, recipe_name, problem, variant = operator_named(options.model)
+    variant = replace(
+        variant,
+        view=replace(variant.view, rotation_degrees=options.rotate),
+        integrator=with_overrides(variant.integrator, options.set_integrator),
+    )
+    if options.data is not None and options.set:
+        raise InputError("--set changes how fresh samples are simulated; it can't change those in --data")
+    device = chosen_device(options.device)
+    if options.data is not None:
+        problem = dataset_problem(options.data / options.split)
+        with bar("preparing domains", None) as advance:
+            data = load_split(
+                options.data / options.split, variant.view,
+                n=options.n, n_workers=options.workers, on_sample=advance,
+            )  # fmt: skip
+    else:
+        problem = with_overrides(problem, options.set)
+        seeds = split_seeds("test", options.n or 4, options.seed)
+        with bar("simulating", len(seeds)) as advance:
+            data = simulated_set(problem, variant.view, seeds, n_workers=options.workers, on_sample=advance)
+    result = evaluate_on(operator, variant, data, device, batch_size=options.batch)
+    answer = {
+        "recipe": recipe_name, "variant": variant.name, **result.summary(), "parameters": n_parameters(operator),
+        "nodes": data.values.shape[2], "milliseconds_per_trajectory": 1e3 * result.seconds / len(result.rows),
+        "worst_rel_l2": max(row.rel_l2 for row in result.rows),
+    }  # fmt: skip
+    if options.record is not None:
+        outcome = Path(options.model) / "outcome.json"
+        how = {"trained": read_object(outcome)} if outcome.exists() else {}
+        about = {"label": options.label or variant.name, "problem": to_json(problem), **how}
+        record(options.record, answer | about, options.words, device)
+    show(options.json, answer | {"rows": [asdict(row) for row in result.rows]}, [answer])
+
+
+def bench(options: argparse.Namespace):
+    from gfunk.bench import cost, measured_ceilings
+    from gfunk.experiments import chosen_device, seeded_operator, simulated_set
+    from gfunk.recipes.book import recipe_named
+    from gfunk.records import hardware, record
+    from gfunk.settings import with_overrides
+    from gfunk.simulation import split_seeds
+
+    recipe = recipe_named(options.recipe)
+    problem = with_overrides(recipe.simulated_problem(), options.set)
+    device = chosen_device(options.device)
+    ceilings = measured_ceilings(device)
+    rows = []
+    for name in options.variant or ["ours", "paper"]:
+        variant = recipe.variant(name)
+        with bar("simulating", options.n) as advance:
+            seeds = split_seeds("val", options.n)
+            data = simulated_set(problem, variant.view, seeds, n_workers=options.workers, on_sample=advance).to(device)
+        operator = seeded_operator(variant).to(device)
+        step = _compiled(operator) if options.compile else operator
+        rows.append(asdict(cost(operator, step, variant, data, recipe.n_train, ceilings)))
+    answer = {"device": hardware(device), "ceilings": asdict(ceilings), "batch": options.n, "rows": rows}
+    if options.record is not None:
+        record(options.record, {"recipe": recipe.name, "label": "cost", **answer}, options.words, device)
+    show(options.json, answer, rows)
+
+
+def results(options: argparse.Namespace):
+    from gfunk.records import recorded
+
+    rows = recorded()
+    shown = [row for row in rows if "rel_l2" in row]
+    columns = ["recipe", "label", "rel_l2", "n", "nodes", "parameters", "hardware", "commit", "command"]
+    show(options.json, rows, shown, columns)
+
+
+def demo(options: argparse.Namespace):
+    from gfunk.demo import heat_demo
+
+    show(options.json, *heat_demo(options.out, options.workers, bar, people.print))
+
+
+def _compiled(operator: Any) -> Any:
+    import torch
+
+    return torch.compile(operator, dynamic=False)
+
+
+@contextmanager
+def _board(folder: Path | None) -> Iterator[Callable[[dict[str, float | None], int], None]]:
+    """What writes an epoch's numbers to TensorBoard, or does nothing without a folder."""
+    if folder is None:
+        yield lambda _numbers, _epoch: None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError("TensorBoard logs need tensorboard: pip install 'gfunk[logs]'") from error
+    with SummaryWriter(str(folder / "tensorboard")) as writer:
+
+        def write(numbers: dict[str, float | None], epoch: int):
+            for name, number in numbers.items():
+                if number is not None:
+                    writer.add_scalar(name, number, epoch)
+
+        yield write
