@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gfunk.batch import Batch, pack
     from gfunk.operators.gfunk import GFuNK, GFuNKConfig, PaperGFuNK, PaperGFuNKConfig
     from gfunk.operators.modes import ExactModes, ExactModesConfig
+    from gfunk.physics.monodomain import Paced, Stimulus, diffusivity, simulate, simulate_many
     from gfunk.runs import load_run
 
 # Imported when first used: geometry and the solver, also in worker processes, should not wait for torch.
@@ -24,16 +25,22 @@ _WITH_TORCH = {
     "ExactModesConfig": "operators.modes",
     "GFuNK": "operators.gfunk",
     "GFuNKConfig": "operators.gfunk",
+    "Paced": "physics.monodomain",
     "PaperGFuNK": "operators.gfunk",
     "PaperGFuNKConfig": "operators.gfunk",
+    "Stimulus": "physics.monodomain",
+    "diffusivity": "physics.monodomain",
     "load_run": "runs",
     "pack": "batch",
+    "simulate": "physics.monodomain",
+    "simulate_many": "physics.monodomain",
 }
 
 __all__ = [
     "Batch", "Domain", "ExactModes", "ExactModesConfig", "Fem", "GFuNK", "GFuNKConfig", "InputError", "Knn", "Laplacian",
-    "PaperGFuNK", "PaperGFuNKConfig", "PaperGraph", "Spectrum", "Trajectory", "cached_modes", "fibre_tensors", "laplacian",
-    "load_run", "lowest_modes", "make_domain", "pack", "perturbed_square", "rectangle", "simulate_heat", "unit_square",
+    "Paced", "PaperGFuNK", "PaperGFuNKConfig", "PaperGraph", "Spectrum", "Stimulus", "Trajectory", "cached_modes",
+    "diffusivity", "fibre_tensors", "laplacian", "load_run", "lowest_modes", "make_domain", "pack", "perturbed_square",
+    "rectangle", "simulate", "simulate_heat", "simulate_many", "unit_square",
 ]  # fmt: skip
 
 

@@ -83,9 +83,10 @@ def _parser() -> argparse.ArgumentParser:
     each = command(simulate, "make a recipe's data with the solver; goes on where it was stopped")
     each.add_argument("recipe")
     each.add_argument("--out", type=Path, required=True, help="folder; each split has its own below it")
-    each.add_argument("--split", choices=["train", "val", "test"], help="default: all three")
+    each.add_argument("--split", choices=["train", "val", "test"], help="default: all three, or the one --seed lies in")
     each.add_argument("--n", type=_positive, help="samples (default: the recipe's)")
     each.add_argument("--seed", type=int, help="first seed (default: the split's)")
+    each.add_argument("--device", default="cpu", help="cuda solves many samples at once, where the recipe allows")
     shared(each, "workers", "set")
 
     each = command(train, "train a variant of a recipe (torchrun runs it on many devices)")

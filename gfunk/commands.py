@@ -38,20 +38,27 @@ def recipes(options: argparse.Namespace):
 def simulate(options: argparse.Namespace):
     from gfunk.recipes.book import recipe_named
     from gfunk.settings import with_overrides
-    from gfunk.simulation import missing_seeds, simulate_missing, split_seeds
+    from gfunk.simulation import missing_seeds, simulate_missing, split_of, split_seeds
 
     recipe = recipe_named(options.recipe)
     problem = with_overrides(recipe.simulated_problem(), options.set)
     sizes = {"train": recipe.n_train, "val": recipe.n_val, "test": recipe.n_test}
-    splits = [options.split] if options.split else list(sizes)
+    # A seed belongs to one split.
+    split = options.split or (split_of(options.seed) if options.seed is not None else None)
+    splits = [split] if split else list(sizes)
     seeds_of = {split: split_seeds(split, options.n or sizes[split], options.seed) for split in splits}
+    device = "cpu"
+    if options.device != "cpu":
+        from gfunk.experiments import chosen_device
+
+        device = str(chosen_device(options.device))
     done = []
     for split, seeds in seeds_of.items():
         folder = options.out / split
         missing = missing_seeds(folder, problem, seeds)
         started = time.monotonic()
         with bar(f"simulating {split}", len(missing)) as advance:
-            for _ in simulate_missing(problem, folder, missing, options.workers):
+            for _ in simulate_missing(problem, folder, missing, options.workers, device):
                 advance()
         done.append(
             {

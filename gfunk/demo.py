@@ -12,6 +12,7 @@ from gfunk.experiments import evaluate_on, load_split, train_variant
 from gfunk.figures import comparison_picture
 from gfunk.operators.make import make_operator
 from gfunk.recipes.heat import heat
+from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import Recipe
 from gfunk.rollout import rollout
 from gfunk.simulation import missing_seeds, simulate_missing, split_seeds
@@ -34,7 +35,7 @@ def small_heat() -> Recipe:
         training=replace(ours.training, epochs=12, batch_size=8, validate_every=2),
     )
     variants = tuple(small if variant.name == "ours" else variant for variant in heat.variants)
-    return replace(heat, problem=replace(heat.simulated_problem(), max_cell=0.001), variants=variants)
+    return replace(heat, problem=HeatProblem(max_cell=0.001), variants=variants)
 
 
 def heat_demo(

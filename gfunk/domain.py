@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
-from scipy.spatial import Delaunay
+from scipy.spatial import Delaunay, KDTree
 
 from gfunk.errors import InputError
 
@@ -188,6 +188,26 @@ def refined(domain: Domain) -> tuple[Float[np.ndarray, "node dim"], Int[np.ndarr
     ab, bc, ca = domain.n_nodes + position.reshape(3, -1)
     cells = np.concatenate([np.stack(t, 1) for t in ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))])
     return np.concatenate([domain.points, domain.points[edges].mean(axis=1)]), cells
+
+
+def voxel_means(
+    points: Float[np.ndarray, "node dim"], voxel: float
+) -> tuple[Float[np.ndarray, "place dim"], Int[np.ndarray, " place"]]:
+    """One point for each cube of the grid that holds any: their mean, and the number of the node nearest to it.
+
+    A cube is centred on the lowest corner of all points, as in open3d's voxel_down_sample.
+    """
+    cube = np.floor((points - points.min(axis=0)) / voxel + 0.5 + 1e-9).astype(np.int64)
+    _, group, count = np.unique(cube, axis=0, return_inverse=True, return_counts=True)
+    group = group.ravel()
+    means = np.stack([np.bincount(group, column) for column in points.T], axis=1) / count[:, None]
+    return means, np.asarray(KDTree(points).query(means)[1])
+
+
+def triangulated(points: Float[np.ndarray, "node 2"]) -> Int[np.ndarray, "cell 3"]:
+    """Delaunay triangles over a cloud in the plane, up to its convex hull; those without area are left out."""
+    cells = Delaunay(points).simplices.astype(np.int64)
+    return cells[cell_sizes(points, cells) > 1e-9 * np.ptp(points, axis=0).max() ** 2]
 
 
 def interpolation(domain: Domain, places: Float[np.ndarray, "place dim"]) -> csr_array:

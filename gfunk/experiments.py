@@ -13,9 +13,8 @@ from gfunk.evaluation import Evaluation, evaluate
 from gfunk.operators.fno import FNOConfig
 from gfunk.operators.make import make_operator
 from gfunk.recipes.book import RECIPES
-from gfunk.recipes.heat_data import HeatProblem
-from gfunk.recipes.recipe import Recipe, Variant
-from gfunk.runs import RunCard, load_run, read_card, write_card
+from gfunk.recipes.recipe import Recipe, RecipeProblem, Variant
+from gfunk.runs import RECORDS, RunCard, load_run, read_card, write_card
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import View, prepare, prepare_fresh
 from gfunk.store import commit, dataset_fingerprint, read_object, sample_seeds
@@ -47,21 +46,21 @@ def load_split(
     for part in prepare(folder, seeds[:n], view, cache=folder.parent / "spectra", n_workers=n_workers):
         parts.append(part)
         on_sample()
-    return pack_trajectories(parts, offset=0.0, scale=problem.scale)
+    return pack_trajectories(parts, offset=problem.offset, scale=problem.scale)
 
 
-def dataset_problem(folder: Path) -> HeatProblem:
+def dataset_problem(folder: Path) -> RecipeProblem:
     """The problem a dataset was simulated from."""
     if not (folder / "dataset.json").exists():
         raise InputError(f"{folder}: no such dataset; make it with `gfunk simulate`")
-    problem = from_json(read_object(folder / "dataset.json").get("problem"), [HeatProblem])
-    if not isinstance(problem, HeatProblem):
+    problem = from_json(read_object(folder / "dataset.json").get("problem"), RECORDS)
+    if not isinstance(problem, RecipeProblem):
         raise InputError(f"{folder}: does not say which problem it holds")
     return problem
 
 
 def simulated_set(
-    problem: HeatProblem, view: View, seeds: Sequence[int], *, n_workers: int = 1,
+    problem: RecipeProblem, view: View, seeds: Sequence[int], *, n_workers: int = 1,
     on_sample: Callable[[], None] = lambda: None,
 ) -> TrajectorySet:  # fmt: skip
     """Fresh samples, simulated now and kept nowhere."""
@@ -69,7 +68,7 @@ def simulated_set(
     for part in prepare_fresh(problem, seeds, view, n_workers=n_workers):
         parts.append(part)
         on_sample()
-    return pack_trajectories(parts, offset=0.0, scale=problem.scale)
+    return pack_trajectories(parts, offset=problem.offset, scale=problem.scale)
 
 
 def train_variant(
@@ -130,7 +129,7 @@ def seeded_operator(variant: Variant) -> nn.Module:
         return make_operator(variant.network)
 
 
-def operator_named(name: str) -> tuple[nn.Module, str, HeatProblem, Variant]:
+def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
     """A trained run, or a variant with nothing to learn: operator, recipe name, problem, variant."""
     recipe_name, _, variant_name = name.partition("/")
     if recipe_name in RECIPES and variant_name and not Path(name).exists():

@@ -70,18 +70,25 @@ def fem_laplacian(domain: Domain, mass: Literal["lumped", "consistent"] = "lumpe
     """P1 elements on triangles (plane or surface) and tetrahedra: S_ij = sum over cells of |cell| grad_i . K grad_j."""
     if not domain.has_cells:
         raise InputError("finite elements need cells; for a bare cloud of points use the knn Laplacian")
-    cells = domain.cells
-    n_corners = cells.shape[1]
-    size = cell_sizes(domain.points, cells)
+    stiffness, consistent = element_matrices(domain)
+    summed = _assembled(domain.cells, consistent, domain.n_nodes)
+    lumped = csr_array(dia_array((np.asarray(summed.sum(axis=1)).reshape(1, -1), [0]), shape=summed.shape))
+    return Laplacian(
+        stiffness=_assembled(domain.cells, stiffness, domain.n_nodes), mass=summed if mass == "consistent" else lumped
+    )
+
+
+def element_matrices(
+    domain: Domain,
+) -> tuple[Float[np.ndarray, "cell corner corner"], Float[np.ndarray, "cell corner corner"]]:
+    """Stiffness and consistent mass of each cell."""
+    n_corners = domain.cells.shape[1]
+    size = cell_sizes(domain.points, domain.cells)
     gradient = _hat_gradients(domain)
     stiffness = np.einsum("c,cai,cij,cbj->cab", size, gradient, domain.cell_diffusion(), gradient)
     # Integral of hat_a hat_b over a simplex of d = n_corners - 1 dimensions: |cell| (1 + delta_ab) / ((d + 1)(d + 2)).
     share = (np.ones((n_corners, n_corners)) + np.eye(n_corners)) / (n_corners * (n_corners + 1))
-    consistent = _assembled(cells, size[:, None, None] * share, domain.n_nodes)
-    lumped = csr_array(dia_array((np.asarray(consistent.sum(axis=1)).reshape(1, -1), [0]), shape=consistent.shape))
-    return Laplacian(
-        stiffness=_assembled(cells, stiffness, domain.n_nodes), mass=consistent if mass == "consistent" else lumped
-    )
+    return stiffness, size[:, None, None] * share
 
 
 def paper_laplacian(domain: Domain, n_neighbors: int) -> Laplacian:

@@ -18,7 +18,8 @@ from gfunk.operators.gnn import GNNConfig
 from gfunk.operators.make import make_operator
 from gfunk.operators.modes import ExactModesConfig
 from gfunk.recipes.heat_data import HeatProblem
-from gfunk.recipes.recipe import Variant
+from gfunk.recipes.recipe import RecipeProblem, Variant
+from gfunk.recipes.tissue_data import FibreSquareProblem, Pacing, RectangleProblem
 from gfunk.rollout import RK4, Adaptive, Euler, FlowMap
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import View
@@ -26,9 +27,9 @@ from gfunk.store import read_object, write_json
 from gfunk.training import TrainingConfig
 
 RUN_SCHEMA = 1
-_RECORDS = (
-    Adaptive, Euler, ExactModesConfig, Fem, FlowMap, FNOConfig, GFuNKConfig, GNNConfig, HeatProblem, Knn, PaperGFuNKConfig,
-    PaperGraph, RK4, TrainingConfig, Variant, View,
+RECORDS = (
+    Adaptive, Euler, ExactModesConfig, Fem, FibreSquareProblem, FlowMap, FNOConfig, GFuNKConfig, GNNConfig, HeatProblem, Knn,
+    Pacing, PaperGFuNKConfig, PaperGraph, RectangleProblem, RK4, TrainingConfig, Variant, View,
 )  # fmt: skip
 
 
@@ -37,7 +38,7 @@ class RunCard:
     """What a run is."""
 
     recipe: str
-    problem: HeatProblem
+    problem: RecipeProblem
     variant: Variant
     data_fingerprint: str
     commit: str
@@ -55,7 +56,7 @@ def read_card(folder: Path) -> RunCard:
     if content.pop("schema", None) != RUN_SCHEMA:
         raise InputError(f"{folder}: a run of another version; this one reads schema {RUN_SCHEMA}")
     try:
-        return RunCard(**{name: from_json(value, _RECORDS) for name, value in content.items()})
+        return RunCard(**{name: from_json(value, RECORDS) for name, value in content.items()})
     except TypeError as error:
         raise InputError(f"{folder / 'run.json'}: {error}") from error
 

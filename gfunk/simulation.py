@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from gfunk.store import (
     write_sample,
 )  # fmt: skip
 
+# Some 300 bytes each on the device.
+NODES_AT_ONCE = 2**24
 FIRST_SEED = {"train": 0, "val": 100_000, "test": 200_000}
 
 
@@ -35,6 +37,15 @@ class Problem(Protocol):
     """A family of domains and trajectories, one sample a seed."""
 
     def sample(self, seed: int) -> Sample: ...
+
+
+@runtime_checkable
+class BatchedProblem(Protocol):
+    """A problem whose samples can be solved together, on a GPU: first what a seed stands for, then many of those at once."""
+
+    def experiment(self, seed: int) -> Any: ...
+
+    def solved(self, experiments: Sequence[Any], device: str) -> Iterator[Sample]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +80,14 @@ def split_seeds(split: str, n: int, first: int | None = None) -> range:
     return range(start, start + n)
 
 
+def split_of(seed: int) -> str:
+    """The split whose range the seed lies in."""
+    for split, first in FIRST_SEED.items():
+        if first <= seed < first + 100_000:
+            return split
+    raise InputError(f"seed {seed} belongs to no split: they have 0 to {max(FIRST_SEED.values()) + 99_999}")
+
+
 def missing_seeds(folder: Path, problem: Problem, seeds: Sequence[int]) -> list[int]:
     """Open the dataset (or begin it) and say which of its samples are not there yet or not whole."""
     about = {"schema": DATASET_SCHEMA, "problem": to_json(problem)}
@@ -83,9 +102,26 @@ def missing_seeds(folder: Path, problem: Problem, seeds: Sequence[int]) -> list[
     return [seed for seed in seeds if not is_sample_whole(folder, seed)]
 
 
-def simulate_missing(problem: Problem, folder: Path, seeds: Sequence[int], n_workers: int) -> Iterator[int]:
-    """Simulate and write each seed's sample; yields the seed when its file is there."""
-    yield from in_parallel(partial(_simulate_one, problem, folder), seeds, n_workers)
+def simulate_missing(
+    problem: Problem, folder: Path, seeds: Sequence[int], n_workers: int, device: str = "cpu"
+) -> Iterator[int]:
+    """Simulate and write each seed's sample; yields the seed when its file is there.
+
+    On the CPU one sample a process; on another device as many at once as hold NODES_AT_ONCE nodes.
+    """
+    if device == "cpu":
+        yield from in_parallel(partial(_simulate_one, problem, folder), seeds, n_workers)
+        return
+    if not isinstance(problem, BatchedProblem):
+        raise InputError(f"{type(problem).__name__} is solved on the CPU only; leave out --device")
+    waiting: list[Any] = []
+    for number, experiment in enumerate(in_parallel(problem.experiment, seeds, n_workers), start=1):
+        waiting.append(experiment)
+        if number == len(seeds) or sum(each.n_nodes for each in waiting) >= NODES_AT_ONCE:
+            for sample in problem.solved(waiting, device):
+                write_sample(folder, sample)
+                yield sample.seed
+            waiting = []
 
 
 def prepare(folder: Path, seeds: Sequence[int], view: View, *, cache: Path | None, n_workers: int) -> Iterator[Prepared]:

@@ -217,7 +217,9 @@ def test_bad_input_is_refused_in_one_line(capsys: Capture, toy_data: Path, toy_r
     small = ["--n", "1", "--split", "train", "--workers", "1", *TOY_OPTIONS]
     for words, said in [
         (["simulate", "soup", "--out", tmp_path / "a"], "no recipe 'soup'; there are heat"),
-        (["simulate", "rectangles", "--out", tmp_path / "a"], "rectangles can't be simulated yet"),
+        (["simulate", "atria", "--out", tmp_path / "a"], "atria can't be simulated yet"),
+        (["simulate", "rectangles", "--out", tmp_path / "a", "--device", "tpu"], "device 'tpu' can't be used here"),
+        (["simulate", "heat", "--out", tmp_path / "a", *small, "--seed", "300000"], "not all of split 'train'"),
         (["simulate", "heat", "--out", file / "below", *small], "can't be written"),
         (["simulate", "heat", "--out", tmp_path / "a", *small, "--seed", "100000"], "not all of split 'train'"),
         (["simulate", "heat", "--out", tmp_path / "a", *small, "--set", "colour=1"], "there are max_cell, ratio"),

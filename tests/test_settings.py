@@ -10,7 +10,7 @@ from gfunk.errors import InputError
 from gfunk.recipes.book import RECIPES
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import Variant
-from gfunk.runs import _RECORDS
+from gfunk.runs import RECORDS
 from gfunk.settings import from_json, to_json, with_overrides
 
 ALL = [(recipe.name, variant) for recipe in RECIPES.values() for variant in recipe.variants]
@@ -38,8 +38,8 @@ class Tree:
 @pytest.mark.parametrize(("name", "variant"), ALL, ids=[f"{name}-{variant.name}" for name, variant in ALL])
 def test_reading_undoes_writing_for_every_variant_of_every_recipe(name: str, variant: Variant):
     written = json.loads(json.dumps(to_json(variant)))
-    assert from_json(written, _RECORDS) == variant
-    assert to_json(from_json(written, _RECORDS)) == written
+    assert from_json(written, RECORDS) == variant
+    assert to_json(from_json(written, RECORDS)) == written
 
 
 @given(st.floats(1e-6, 0.5), st.floats(1, 100), st.integers(1, 1000))

@@ -150,8 +150,9 @@ def test_an_unknown_split_is_refused():
         split_seeds("exam", 1)
 
 
-def test_seeds_of_all_splits_are_checked_before_anything_is_simulated(tmp_path: Path):
-    assert main(["simulate", "heat", "--out", str(tmp_path), "--n", "1", "--seed", "5", *TOY_OPTIONS]) == 2
+@pytest.mark.parametrize("words", [["--n", "100001"], ["--n", "2", "--seed", "99999"], ["--n", "1", "--seed", "300000"]])
+def test_seeds_are_checked_before_anything_is_simulated(tmp_path: Path, words: list[str]):
+    assert main(["simulate", "heat", "--out", str(tmp_path), *words, *TOY_OPTIONS]) == 2
     assert list(tmp_path.iterdir()) == []
 
 

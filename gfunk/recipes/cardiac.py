@@ -4,6 +4,7 @@ from gfunk.laplacian import PaperGraph
 from gfunk.operators.gfunk import PaperGFuNKConfig
 from gfunk.operators.gnn import GNNConfig
 from gfunk.recipes.recipe import Recipe, Variant
+from gfunk.recipes.tissue_data import FibreSquareProblem, RectangleProblem
 from gfunk.rollout import Euler
 from gfunk.simulation import View
 from gfunk.training import TrainingConfig
@@ -42,7 +43,7 @@ def _gnn(network: GNNConfig, n_neighbors: int, count: int, rel_l2: float) -> Var
 rectangles = Recipe(
     name="rectangles",
     about="action potentials on random rectangles of 15 to 30 mm, fibres along x",
-    problem=None,
+    problem=RectangleProblem(),
     n_train=1000,
     n_val=50,
     n_test=100,
@@ -62,7 +63,7 @@ rectangles = Recipe(
 random_fibres = Recipe(
     name="random-fibres",
     about="action potentials on a 20 mm square, random fibres and anisotropy 4 to 6",
-    problem=None,
+    problem=FibreSquareProblem(),
     n_train=1000,
     n_val=50,
     n_test=100,

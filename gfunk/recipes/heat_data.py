@@ -23,6 +23,10 @@ class HeatProblem:
     # Model space is u / scale: three Gaussians of deviation 0.1 to 0.2 peak between 4 and 16, more where they overlap.
     scale: float = 10.0
 
+    @property
+    def offset(self) -> float:
+        return 0.0
+
     def sample(self, seed: int) -> Sample:
         """The trajectory of a seed, extrapolated to zero mesh size from a mesh and the same mesh refined once.
 

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from gfunk.errors import InputError
 from gfunk.operators.make import NetworkConfig
 from gfunk.recipes.heat_data import HeatProblem
+from gfunk.recipes.tissue_data import FibreSquareProblem, RectangleProblem
 from gfunk.rollout import RK4, Adaptive, Euler, FlowMap
 from gfunk.simulation import View
 from gfunk.training import TrainingConfig
+
+RecipeProblem = HeatProblem | RectangleProblem | FibreSquareProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,7 @@ class Recipe:
 
     name: str
     about: str
-    problem: HeatProblem | None  # None: known by its networks only, its data needs a solver that is not here yet
+    problem: RecipeProblem | None  # None: known by its networks only, its data needs domains that are not here yet
     n_train: int
     n_val: int
     n_test: int
@@ -42,7 +45,7 @@ class Recipe:
             raise InputError(f"recipe {self.name} has no variant {chosen!r}; it has {', '.join(known)}")
         return known[chosen]
 
-    def simulated_problem(self) -> HeatProblem:
+    def simulated_problem(self) -> RecipeProblem:
         if self.problem is None:
-            raise InputError(f"recipe {self.name} can't be simulated yet: it needs the monodomain solver")
+            raise InputError(f"recipe {self.name} can't be simulated yet: it needs atria")
         return self.problem

@@ -1,0 +1,401 @@
+"""Electrical waves in heart tissue, dv/dt = div(D grad v) - I_ion / C_m + stimulus: many trajectories at once, CPU or GPU.
+
+Strang splitting: half a step of diffusion, a step of every cell, half a step of diffusion. Two neighbouring halves are one
+Crank-Nicolson step, whose implicit midpoint is the solution at the full step: it costs nothing extra.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from math import ceil, floor
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gfunk.domain import Domain
+from gfunk.errors import InputError
+from gfunk.physics.cells import CELLS, Cell, stepped
+from gfunk.physics.diffusion import HalfStep, diffused, half_step, joined
+from gfunk.replay import Replay
+
+SURFACE_TO_VOLUME = 140.0  # 1/mm
+CAPACITANCE = 0.01  # uF/mm^2
+
+
+def diffusivity(conductivity_mS_per_mm: float) -> float:
+    """D = sigma / (beta Cm), mm^2/ms: what a Domain's diffusion holds for tissue of this conductivity."""
+    return conductivity_mS_per_mm / (SURFACE_TO_VOLUME * CAPACITANCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stimulus:
+    """A current into every node near one of its sites, for a while."""
+
+    sites: tuple[tuple[float, ...], ...]
+    start_ms: float = 0.0
+    duration_ms: float = 2.0
+    strength: float = 50.0  # mV/ms
+    radius_mm: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """How to step."""
+
+    dt_ms: float
+    mass: Literal["consistent", "lumped"] = "consistent"
+    order: Literal[1, 2] = 2  # of the cells' steps
+    # What each diffusion solve leaves of its first guess's error. The guess is the step before, so little is enough:
+    # activation times with 1e-1 and 1e-5 differ by 0.002 ms.
+    reduction: float = 1e-2
+
+
+SCHEMES = {
+    # Twice the cells' work a step, but steps may be several times longer for the same error.
+    "accurate": Scheme(dt_ms=0.05),
+    # A.2.1: Crank-Nicolson with 0.2 ms. It overshoots the peak and slows waves (docs/verification.md).
+    "paper": Scheme(dt_ms=0.2, order=1),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paced:
+    """What happened on one domain. Times are NaN where a node was never activated, or not repolarised yet."""
+
+    times_ms: Float[np.ndarray, " time"]
+    values_mV: Float[np.ndarray, "trajectory time node"]
+    activation_ms: Float[np.ndarray, "trajectory node"]
+    repolarisation_ms: Float[np.ndarray, "trajectory node"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """All domains at one asked time, one after the other, and what was activated or repolarised up to then (else NaN)."""
+
+    v_mV: Float[np.ndarray, "node trajectory"]
+    activation_ms: Float[np.ndarray, "node trajectory"]
+    repolarisation_ms: Float[np.ndarray, "node trajectory"]
+
+
+def simulate(
+    domain: Domain,
+    sites: Sequence[Sequence[float]],
+    *,
+    until_ms: float,
+    every_ms: float = 1.0,
+    radius_mm: float = 1.0,
+    cell: str | Cell = "courtemanche",
+    scheme: str | Scheme = "accurate",
+    device: torch.device | str = "cpu",
+) -> Paced:
+    """The wave that a stimulus at these sites, at time 0, sends over one domain; `simulate_many` can do more."""
+    if not (until_ms > 0 and every_ms > 0):
+        raise InputError(f"until_ms and every_ms must be positive, not {until_ms} and {every_ms}")
+    stimulus = Stimulus(sites=tuple(tuple(float(x) for x in site) for site in sites), radius_mm=radius_mm)
+    times = every_ms * np.arange(floor(until_ms / every_ms + 1e-9) + 1)
+    return simulate_many([domain], [[[stimulus]]], times, cell=cell, scheme=scheme, device=device)[0]
+
+
+def simulate_many(
+    domains: Sequence[Domain],
+    protocols: Sequence[Sequence[Sequence[Stimulus]]],
+    times_ms: Sequence[float] | Float[np.ndarray, " time"],
+    *,
+    cell: str | Cell = "courtemanche",
+    scheme: str | Scheme = "accurate",
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    compiles: bool | None = None,
+    activated_mV: float = -20.0,
+    repolarised_mV: float = -70.0,
+    on_step: Callable[[int], None] = lambda _: None,
+) -> list[Paced]:
+    """v at the asked times on every domain, from rest at time 0, once for each of its protocols (lists of stimuli).
+
+    compiles: fuse each step's work first, which takes half a minute and makes it five times faster; None: where it can.
+
+    Domains have equally many protocols and are stepped together, which pays on a GPU; none changes another's result.
+    A node is activated when v first rises through activated_mV, repolarised when it then falls through repolarised_mV.
+    """
+    how = _known(SCHEMES, scheme, "scheme")
+    times = _checked_times(times_ms, how)
+    _checked_protocols(domains, protocols)
+    couplings = [half_step(domain, how.dt_ms, how.mass) for domain in domains]
+    # Only what is solved in the same number of iterations goes together, so that a domain's company changes nothing.
+    alike: dict[tuple[float, float], list[int]] = {}
+    for number, coupling in enumerate(couplings):
+        alike.setdefault((coupling.smallest, coupling.largest), []).append(number)
+    found: dict[int, Paced] = {}
+    for numbers in alike.values():
+        seen = list(
+            _moments(
+                [couplings[number] for number in numbers], [domains[number] for number in numbers],
+                [protocols[number] for number in numbers], times, cell, how, device, dtype, compiles,
+                activated_mV, repolarised_mV, on_step,
+            )
+        )  # fmt: skip
+        values = np.stack([moment.v_mV for moment in seen])
+        parts = np.cumsum([domains[number].n_nodes for number in numbers])[:-1]
+        columns = (
+            np.split(values, parts, axis=1),
+            np.split(seen[-1].activation_ms, parts),
+            np.split(seen[-1].repolarisation_ms, parts),
+        )
+        for number, v, activation, repolarisation in zip(numbers, *columns, strict=True):
+            found[number] = Paced(
+                times_ms=times,
+                values_mV=np.ascontiguousarray(v.transpose(2, 0, 1)),
+                activation_ms=activation.T,
+                repolarisation_ms=repolarisation.T,
+            )
+    return [found[number] for number in range(len(domains))]
+
+
+def moments(
+    domains: Sequence[Domain],
+    protocols: Sequence[Sequence[Sequence[Stimulus]]],
+    times_ms: Sequence[float] | Float[np.ndarray, " time"],
+    *,
+    cell: str | Cell = "courtemanche",
+    scheme: str | Scheme = "accurate",
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    compiles: bool | None = None,
+    activated_mV: float = -20.0,
+    repolarised_mV: float = -70.0,
+    on_step: Callable[[int], None] = lambda _: None,
+) -> Iterator[Moment]:
+    """The asked times one by one, as they are reached: memory never holds more than one of them.
+
+    All domains are stepped together, however unlike, so their company may change the last digits.
+    """
+    how = _known(SCHEMES, scheme, "scheme")
+    times = _checked_times(times_ms, how)
+    _checked_protocols(domains, protocols)
+    couplings = [half_step(domain, how.dt_ms, how.mass) for domain in domains]
+    yield from _moments(
+        couplings, domains, protocols, times, cell, how, device, dtype, compiles, activated_mV, repolarised_mV, on_step
+    )
+
+
+def _moments(
+    couplings: Sequence[HalfStep],
+    domains: Sequence[Domain],
+    protocols: Sequence[Sequence[Sequence[Stimulus]]],
+    times: np.ndarray,
+    cell: str | Cell,
+    how: Scheme,
+    device: torch.device | str,
+    dtype: torch.dtype,
+    compiles: bool | None,
+    activated_mV: float,
+    repolarised_mV: float,
+    on_step: Callable[[int], None],
+) -> Iterator[Moment]:
+    model = _known(CELLS, cell, "cell model")
+    coupling = joined(couplings).to(device, dtype)
+    dt, n_iterations = how.dt_ms, coupling.n_iterations(how.reduction)
+    compiles = can_compile(torch.device(device)) if compiles is None else compiles
+    # Compiled apart, so that each has one form: whether there is a stimulus, or a jump of it, changes none of them.
+    react = torch.compile(stepped, dynamic=True) if compiles else stepped
+    diffuse = torch.compile(diffused, dynamic=True) if compiles else diffused
+    watch = torch.compile(_watched, dynamic=True) if compiles else _watched
+    nothing = torch.zeros(coupling.neighbors.shape[1], len(protocols[0]), dtype=dtype, device=device)
+    names = list(model.resting)
+
+    def run(
+        n_steps: int, any_rough: bool, starts: Tensor, current: Tensor, rough: Tensor, *now: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Some steps on; `now` is v, v a step before, the last increment of diffusion, both times seen, and the state."""
+        v, before, increment, activation, repolarisation, *states = now
+        for number in range(n_steps):
+            before = v
+            state = react(model, dict(zip(names, states, strict=True)), dt, current, how.order)
+            increment = diffuse(state["v"], increment, coupling, n_iterations)
+            v = state["v"] + increment
+            # Crank-Nicolson goes as far again. After a jump of the stimulus that would ring: there both halves are implicit.
+            again = torch.where(rough, diffuse(v, increment, coupling, n_iterations), increment) if any_rough else increment
+            state["v"] = v + again
+            states = [state[name] for name in names]
+            activation, repolarisation = watch(
+                activation, repolarisation, before, v, starts[number], dt, activated_mV, repolarised_mV
+            )
+        return v, before, increment, activation, repolarisation, *states
+
+    states = [torch.full_like(nothing, value) for value in model.resting.values()]
+    never = torch.full_like(nothing, torch.nan)
+    now: tuple[Tensor, ...] = (states[0], states[0], nothing, never, never, *states)
+    replay = Replay(nothing.is_cuda)
+    currents = _Currents(_pulses(domains, protocols), dt, nothing)
+    done, asked = 0, 0
+    while True:
+        while asked < len(times) and times[asked] <= done * dt * (1 + 1e-9):
+            v, before, _, activation, repolarisation, *_ = now
+            yield _moment(v - (done - times[asked] / dt) * (v - before), activation, repolarisation, times[asked])
+            asked += 1
+        if asked == len(times):
+            return
+        # As many steps at once as are alike and lead to no asked time, but of few lengths: each length is recorded once.
+        until = ceil(times[asked] / dt - 1e-9)
+        n_steps = STEPS_AT_ONCE if until - done >= STEPS_AT_ONCE and not currents.has_jump(done, STEPS_AT_ONCE) else 1
+        current, rough, any_rough = currents.of_step(done), currents.rough_at(done), currents.has_jump(done)
+        starts = torch.tensor([(done + number) * dt for number in range(n_steps)], dtype=dtype, device=device)
+        now = replay((n_steps, any_rough), partial(run, n_steps, any_rough), starts, current, rough, *now)
+        done += n_steps
+        on_step(done)
+
+
+# Steps recorded as one on a GPU; elsewhere it saves nothing, and costs nothing.
+STEPS_AT_ONCE = 10
+
+
+def can_compile(device: torch.device) -> bool:
+    """Whether torch can compile for the device here: it needs a C++ compiler, or Triton. GFUNK_COMPILE=0 says no."""
+    if os.environ.get("GFUNK_COMPILE") == "0":
+        return False
+    if device.type == "cuda":
+        return find_spec("triton") is not None
+    return shutil.which(os.environ.get("CXX", "g++")) is not None or shutil.which("clang++") is not None
+
+
+def _watched(
+    activation: Tensor, repolarisation: Tensor, before: Tensor, v: Tensor, start: Tensor, dt: float, level: float, low: float
+) -> tuple[Tensor, Tensor]:
+    """Times at which v has passed the levels since the step before, the first of each, on a straight line between."""
+    rises = (before < level) & (v >= level) & activation.isnan()
+    falls = (before > low) & (v <= low) & repolarisation.isnan() & ~activation.isnan()
+    rise, fall = (start + dt * (passed - before) / (v - before) for passed in (level, low))
+    return torch.where(rises, rise, activation), torch.where(falls, fall, repolarisation)
+
+
+@dataclass(frozen=True)
+class _Pulse:
+    """A stimulus as the stepper sees it: how strong where, and when."""
+
+    start: float
+    end: float
+    nodes: np.ndarray
+    trajectory: int
+    strength: float
+    domain: slice  # all nodes of its domain
+
+
+def _pulses(domains: Sequence[Domain], protocols: Sequence[Sequence[Sequence[Stimulus]]]) -> list[_Pulse]:
+    first = np.cumsum([0] + [domain.n_nodes for domain in domains])
+    return [
+        _Pulse(
+            stimulus.start_ms, stimulus.start_ms + stimulus.duration_ms,
+            int(first[number]) + stimulated_nodes(domain, stimulus), trajectory, stimulus.strength,
+            slice(int(first[number]), int(first[number + 1])),
+        )
+        for number, domain in enumerate(domains)
+        for trajectory, protocol in enumerate(protocols[number])
+        for stimulus in protocol
+    ]  # fmt: skip
+
+
+def stimulated_nodes(domain: Domain, stimulus: Stimulus) -> np.ndarray:
+    """The nodes within the radius of any of the sites; each site must reach one."""
+    chosen = []
+    for site in stimulus.sites:
+        if len(site) != domain.points.shape[1]:
+            raise InputError(f"site {site} has {len(site)} coordinates, the domain's points have {domain.points.shape[1]}")
+        distance = np.linalg.norm(domain.points - np.asarray(site), axis=1)
+        near = np.flatnonzero(distance <= stimulus.radius_mm)
+        if not near.size:
+            nearest = int(distance.argmin())
+            raise InputError(
+                f"no node within {stimulus.radius_mm:g} mm of site {site}: the nearest is {distance[nearest]:.3g} mm away, "
+                f"at {domain.points[nearest].tolist()}"
+            )
+        chosen.append(near)
+    return np.unique(np.concatenate(chosen))
+
+
+class _Currents:
+    """The stimulus of each step: its mean over the step, so that charge does not depend on where steps fall."""
+
+    def __init__(self, pulses: list[_Pulse], dt: float, nothing: Tensor):
+        self.pulses, self.nothing = pulses, nothing
+        # In steps, not ms.
+        self.starts, self.ends = (np.array([getattr(pulse, name) for pulse in pulses]) / dt for name in ("start", "end"))
+        self.current = np.zeros(len(pulses)), nothing
+        self.rough = np.zeros(len(pulses), dtype=bool), torch.zeros_like(nothing, dtype=torch.bool)
+
+    def of_step(self, step: int) -> Tensor:
+        """mV/ms at every node; the same tensor while nothing changes."""
+        parts = np.minimum(step + 1, self.ends) - np.maximum(step, self.starts)
+        # What rounding makes of a pulse's edges is no part of it.
+        shares = np.where(parts > 1e-6, parts.round(9), 0.0)
+        if not np.array_equal(shares, self.current[0]):
+            current = np.zeros(self.nothing.shape)
+            for pulse, share in zip(self.pulses, shares, strict=True):
+                current[pulse.nodes, pulse.trajectory] += share * pulse.strength
+            self.current = shares, torch.from_numpy(current).to(self.nothing)
+        return self.current[1]
+
+    def rough_at(self, step: int) -> Tensor:
+        """Which trajectories, on which domains, have a jump near."""
+        jumps = self._jumps(step, 1)
+        if not np.array_equal(jumps, self.rough[0]):
+            rough = np.zeros(self.nothing.shape, dtype=bool)
+            for pulse, jump in zip(self.pulses, jumps, strict=True):
+                rough[pulse.domain, pulse.trajectory] |= jump
+            self.rough = jumps, torch.from_numpy(rough).to(self.nothing.device)
+        return self.rough[1]
+
+    def has_jump(self, step: int, n_steps: int = 1) -> bool:
+        return bool(self._jumps(step, n_steps).any())
+
+    def _jumps(self, step: int, n_steps: int) -> np.ndarray:
+        """Which pulses begin or end in these steps, or did in the two before."""
+        near = [(edges > step - 2 - 1e-6) & (edges < step + n_steps - 1e-6) for edges in (self.starts, self.ends)]
+        return near[0] | near[1]
+
+
+def _moment(v: Tensor, activation: Tensor, repolarisation: Tensor, time: float) -> Moment:
+    v_mV, *seen = (field.to("cpu", torch.float32, copy=True).numpy() for field in (v, activation, repolarisation))
+    # The step went a little further than the asked time.
+    until = [np.where(found <= np.float32(time), found, np.float32(np.nan)) for found in seen]
+    return Moment(v_mV=v_mV, activation_ms=until[0], repolarisation_ms=until[1])
+
+
+Known = TypeVar("Known")
+
+
+def _known(known: dict[str, Known], asked: str | Known, what: str) -> Known:
+    if not isinstance(asked, str):
+        return asked
+    if asked not in known:
+        raise InputError(f"{what} {asked!r} is none of {', '.join(known)}")
+    return known[asked]
+
+
+def _checked_times(times_ms: Sequence[float] | np.ndarray, scheme: Scheme) -> np.ndarray:
+    times = np.asarray(times_ms, dtype=np.float64)
+    if not (scheme.dt_ms > 0 and 0 < scheme.reduction < 1):
+        raise InputError(f"a step of {scheme.dt_ms} ms, or reduction by {scheme.reduction}, makes no sense")
+    if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
+        raise InputError("the asked times must be finite, not negative, and rise")
+    return times
+
+
+def _checked_protocols(domains: Sequence[Domain], protocols: Sequence[Sequence[Sequence[Stimulus]]]) -> int:
+    counts = {len(each) for each in protocols}
+    if len(domains) != len(protocols) or len(counts) != 1 or counts == {0}:
+        raise InputError(
+            f"{len(domains)} domains need as many lists of protocols, all as long, not {[len(p) for p in protocols]}"
+        )
+    for stimulus in (stimulus for each in protocols for protocol in each for stimulus in protocol):
+        fine = (
+            stimulus.duration_ms > 0 and stimulus.radius_mm > 0 and np.isfinite([stimulus.start_ms, stimulus.strength]).all()
+        )
+        if not (fine and stimulus.start_ms >= 0 and stimulus.sites):
+            raise InputError(f"{stimulus} needs sites, a start not before 0, and positive duration and radius")
+    return counts.pop()

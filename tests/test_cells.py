@@ -1,0 +1,422 @@
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from laws import assert_order
+from scipy.integrate import solve_ivp
+from torch import Tensor
+
+from gfunk.errors import InputError
+from gfunk.physics.cells import (
+    CELLS,
+    AlievPanfilov,
+    Cell,
+    Courtemanche,
+    Gate,
+    MitchellSchaeffer,
+    stepped,
+)
+
+HEALTHY, REMODELLED = Courtemanche(), CELLS["courtemanche-af"]
+# What openCARP's ionic library makes of the same cell.
+ROUNDED = Courtemanche(
+    g_kr=0.0294, g_ks=0.129, g_ca_l=0.1238, nak_max=0.60, g_background_na=6.74e-4, g_background_ca=1.13e-3,
+    at_rest=(
+        *(-81.2, 2.91e-3, 0.965, 0.978, 3.04e-2, 0.999, 4.96e-3, 0.999, 3.29e-5, 1.87e-2, 1.37e-4, 0.999, 0.775),
+        *(0.0, 1.0, 0.999, 11.2, 1.02e-4, 139.0, 1.49, 1.49),
+    ),
+)  # fmt: skip
+# Where a formula reads 0 / 0 or changes: m, h and j, xr, d, xr, release_w, xs.
+SINGULAR_MV = [-47.13, -40.0, -14.1, -10.0, 3.3328, 7.9, 19.9]
+PULSE_MS = 2.0
+UPSTROKE_MS = 5.0
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():
+    with torch.inference_mode():
+        yield
+
+
+def at_rest(cell: Cell, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.tensor(list(cell.resting.values()), dtype=dtype)[:, None, None]
+
+
+def advance(cell: Cell, state: Tensor, dt_ms: float, stimulus: Tensor | float = 0.0, order: int = 1) -> Tensor:
+    """A step of states that are the rows of one tensor."""
+    by_name = stepped(cell, dict(zip(cell.resting, state.unbind(), strict=True)), dt_ms, stimulus, order)
+    assert list(by_name) == list(cell.resting)
+    return torch.stack(list(by_name.values()))
+
+
+advance_midpoint = partial(advance, order=2)
+
+
+def derivative(cell: Cell, y: np.ndarray, stimulus: float) -> np.ndarray:
+    """dy/dt; a gate's is (target - y) / tau."""
+    state = dict(zip(cell.resting, torch.from_numpy(np.ascontiguousarray(y)).unbind(), strict=True))
+    rates = cell.rates(state)
+    plain = {
+        name: (rate.target - state[name]) / rate.tau_ms if isinstance(rate, Gate) else rate for name, rate in rates.items()
+    }
+    plain["v"] = plain["v"] + stimulus
+    return torch.stack([plain[name] for name in state]).numpy()
+
+
+def solved(cell: Cell, start: np.ndarray, duration_ms: float, stimulus: float, rtol: float) -> Callable:
+    """The solution as a function of time, by an adaptive stiff solver."""
+    nudge = 1e-6 * np.maximum(np.abs(start), 1e-4)
+
+    def jacobian(_: float, y: np.ndarray) -> np.ndarray:
+        nudged = y[:, None] + np.hstack([np.diag(nudge), -np.diag(nudge)])
+        up, down = np.hsplit(derivative(cell, nudged, stimulus), 2)
+        return (up - down) / (2 * nudge)
+
+    answer = solve_ivp(
+        lambda _, y: derivative(cell, y, stimulus), (0, duration_ms), start, method="BDF", jac=jacobian,
+        rtol=rtol, atol=0.1 * rtol * np.maximum(np.abs(start), 1e-4), dense_output=True, first_step=1e-4,
+    )  # fmt: skip
+    assert answer.success
+    return answer.sol
+
+
+@dataclass
+class Beat:
+    """What is read off an action potential; durations count from the steepest rise, levels from the voltage before."""
+
+    rest: float
+    peak: float
+    amplitude: float
+    steepest: float
+    apd20: float
+    apd50: float
+    apd90: float
+
+
+def beat_after(
+    cell: Cell, start: np.ndarray, strength: float, until_ms: float, rtol: float = 1e-5
+) -> tuple[Beat, np.ndarray]:
+    """The action potential after a pulse, and the state at its end."""
+    # The upstroke is solved more closely: its steepness is read off.
+    during = solved(cell, start, PULSE_MS, strength, rtol / 30)
+    after = solved(cell, during(PULSE_MS), UPSTROKE_MS - PULSE_MS, 0.0, rtol / 30)
+    falling = solved(cell, after(UPSTROKE_MS - PULSE_MS), until_ms - UPSTROKE_MS, 0.0, rtol)
+    early, late = np.arange(0, UPSTROKE_MS, 1e-3), np.arange(PULSE_MS, until_ms, 0.05)
+    is_during, is_falling = early < PULSE_MS, late >= UPSTROKE_MS
+    states = np.hstack([during(early[is_during]), after(early[~is_during] - PULSE_MS)])
+    slope = derivative(cell, states, 0.0)[0] + strength * is_during
+    rise, peak, rest = early[slope.argmax()], states[0].max(), start[0]
+    v = np.hstack([after(late[~is_falling] - PULSE_MS)[0], falling(late[is_falling] - UPSTROKE_MS)[0]])
+
+    def duration(part: float) -> float:
+        level = peak - part * (peak - rest)
+        last = np.flatnonzero(v > level)[-1]
+        assert last + 1 < len(v), f"{part:.0%} repolarised only after {until_ms} ms"
+        return late[last] + 0.05 * (v[last] - level) / (v[last] - v[last + 1]) - rise
+
+    apd = {f"apd{round(100 * part)}": duration(part) for part in (0.2, 0.5, 0.9)}
+    return Beat(rest=rest, peak=peak, amplitude=peak - rest, steepest=slope.max(), **apd), falling(until_ms - UPSTROKE_MS)
+
+
+@cache
+def two_beats(cell: Courtemanche, rtol: float) -> tuple[Beat, Beat]:
+    """Paced at 1 Hz with 20 pA/pF for 2 ms."""
+    first, state = beat_after(cell, np.array(list(cell.resting.values())), 20.0, 1000.0, rtol)
+    second, _ = beat_after(cell, state, 20.0, 400.0, rtol)
+    return first, second
+
+
+def run(step: Callable, cell: Cell, state: Tensor, dt_ms: float, n_steps: int, stimulus: float = 0.0) -> Tensor:
+    for _ in range(n_steps):
+        state = step(cell, state, dt_ms, stimulus)
+    return state
+
+
+def random_state(cell: Cell, n: int, seed: int, dtype: torch.dtype) -> Tensor:
+    """Voltages from -120 to 80 mV, gates anywhere in [0, 1], ends included, concentrations near rest."""
+    generator = torch.Generator().manual_seed(seed)
+    share = torch.rand((len(cell.resting), n), generator=generator, dtype=torch.float64)
+    state = (2.4 * share - 0.7).clamp(0, 1)
+    for row, (name, value) in enumerate(cell.resting.items()):
+        if name == "v":
+            state[row] = -120 + 200 * share[row]
+        elif name.startswith(("na_", "k_", "ca_")):
+            state[row] = value * (0.5 + share[row])
+    return state.to(dtype)
+
+
+def gate_rows(cell: Cell) -> list[int]:
+    rates = cell.rates(dict(zip(cell.resting, at_rest(cell).unbind(), strict=True)))
+    return [row for row, name in enumerate(cell.resting) if isinstance(rates[name], Gate)]
+
+
+def numbers_of(rates: dict[str, Gate | Tensor]) -> Tensor:
+    """Everything a model says, one below the other."""
+    return torch.stack([part for r in rates.values() for part in ((r.target, r.tau_ms) if isinstance(r, Gate) else (r,))])
+
+
+# 1. Against published numbers.
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (0, Beat(-81.180, 24.492, 105.672, 218.93, 3.982, 185.128, 306.881)),
+        (1, Beat(-80.841, 24.453, 105.294, 218.01, 3.760, 179.687, 297.480)),
+    ],
+)
+def test_courtemanches_beats_are_those_of_its_cellml_model(number: int, expected: Beat):
+    found = two_beats(HEALTHY, 3e-5)[number]
+    for name, value in vars(expected).items():
+        assert getattr(found, name) == pytest.approx(value, rel=1e-3), name
+
+
+def test_the_remodelled_cell_rests_deeper_and_repolarises_sooner():
+    second = two_beats(REMODELLED, 1e-3)[1]
+    assert second.rest == pytest.approx(-84.1, abs=0.3)
+    assert second.apd90 == pytest.approx(167, abs=3)
+    assert two_beats(HEALTHY, 3e-5)[1].apd90 == pytest.approx(297.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_at_rest_nothing_moves(name: str):
+    cell = CELLS[name]
+    resting = np.array(list(cell.resting.values()))
+    rate = derivative(cell, resting, 0.0)
+    # The published rest of Courtemanche's cell has four digits.
+    assert abs(rate[0]) < (1e-3 if name == "courtemanche" else 1e-6)
+    second_later = solved(cell, resting, 1000.0, 0.0, 1e-6)(1000.0)
+    np.testing.assert_allclose(second_later, resting, rtol=5e-3 if name == "courtemanche" else 1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(("dt_ms", "peak"), [(0.01, 25.36), (0.02, 26.27)])
+def test_the_first_order_step_overshoots_the_peak_as_known(dt_ms: float, peak: float):
+    state, highest = run(advance, ROUNDED, at_rest(ROUNDED), dt_ms, round(PULSE_MS / dt_ms), 20.0), -80.0
+    for _ in range(round(1.5 / dt_ms)):
+        state = advance(ROUNDED, state, dt_ms)
+        highest = max(highest, float(state[0]))
+    assert highest == pytest.approx(peak, abs=0.1)
+
+
+# 2. Steps.
+
+# A cell, a stimulus in mV/ms, steps and a duration in ms, through an upstroke.
+UPSTROKES = {
+    "courtemanche": (HEALTHY, 20.0, (0.02, 0.01, 0.005), 1.2),
+    "mitchell-schaeffer": (MitchellSchaeffer(), 10.0, (0.05, 0.025, 0.0125), 4.0),
+    "aliev-panfilov": (AlievPanfilov(), 10.0, (0.2, 0.1, 0.05), 12.0),
+}
+
+
+@cache
+def upstroke(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where it starts and ends: above the voltages where rates of h and j jump, as order 2 can't be had across them."""
+    cell, stimulus, _, duration_ms = UPSTROKES[name]
+    start = np.array(list(cell.resting.values()))
+    if name == "mitchell-schaeffer":
+        start[0] = -60
+    if name == "courtemanche":
+        path = solved(cell, start, PULSE_MS, stimulus, 1e-4)
+        times = np.linspace(0, PULSE_MS, 1001)
+        start = path(times[np.flatnonzero(path(times)[0] > -39)[0]])
+    return start, solved(cell, start, duration_ms, stimulus, 1e-8)(duration_ms)
+
+
+@pytest.mark.parametrize(("step", "order"), [(advance, 1), (advance_midpoint, 2)])
+@pytest.mark.parametrize("name", UPSTROKES)
+def test_the_error_of_a_step_has_its_order_over_an_upstroke(name: str, step: Callable, order: int):
+    cell, stimulus, steps_ms, duration_ms = UPSTROKES[name]
+    start, end = upstroke(name)
+    first = torch.from_numpy(start)[:, None, None]
+    found = [run(step, cell, first, dt, round(duration_ms / dt), stimulus) for dt in steps_ms]
+    assert_order([np.abs(last.flatten().numpy() - end)[0] for last in found], steps_ms, order)
+
+
+def test_across_a_jump_of_the_rates_the_midpoint_step_still_converges():
+    cell, start = MitchellSchaeffer(), np.array([-80.0, 1.0])
+    exact = solved(cell, start, 2.0, 20.0, 1e-10)(2.0)[0]
+    errors = [
+        abs(float(run(advance_midpoint, cell, at_rest(cell), dt, round(2 / dt), 20.0)[0]) - exact) for dt in (0.1, 0.0125)
+    ]
+    assert errors[1] < errors[0] / 8
+
+
+@pytest.mark.parametrize("step", [advance, advance_midpoint])
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_side_by_side_step_as_each_alone(name: str, step: Callable):
+    cell = CELLS[name]
+    state = random_state(cell, 12, 1, torch.float64).unflatten(1, (4, 3))
+    stimulus = torch.linspace(0, 50, 12, dtype=torch.float64).unflatten(0, (4, 3))
+    together = step(cell, state, 0.02, stimulus)
+    for node in range(4):
+        for trajectory in range(3):
+            alone = step(cell, state[:, node, trajectory], 0.02, float(stimulus[node, trajectory]))
+            torch.testing.assert_close(together[:, node, trajectory], alone, rtol=1e-12, atol=1e-14)
+
+
+@given(seed=st.integers(0, 2**31), dt_ms=st.floats(1e-4, 1.0), is_double=st.booleans(), name=st.sampled_from(sorted(CELLS)))
+def test_no_step_takes_a_gate_out_of_0_to_1(seed: int, dt_ms: float, is_double: bool, name: str):
+    cell = CELLS[name]
+    state = random_state(cell, 200, seed, torch.float64 if is_double else torch.float32)
+    gates = advance(cell, state, dt_ms)[gate_rows(cell)]
+    assert ((gates >= 0) & (gates <= 1)).all()
+
+
+# 3. Numbers stay numbers.
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CELLS)
+def test_rates_and_steps_are_finite_at_any_voltage(name: str, dtype: torch.dtype):
+    cell = CELLS[name]
+    voltages = torch.tensor([*SINGULAR_MV, *np.linspace(-120, 80, 4001)], dtype=dtype)
+    state = random_state(cell, len(voltages), 2, dtype)
+    state[0] = voltages
+    rates = cell.rates(dict(zip(cell.resting, state.unbind(), strict=True)))
+    assert numbers_of(rates).isfinite().all()
+    assert all((rate.tau_ms > 0).all() for rate in rates.values() if isinstance(rate, Gate))
+    for step in (advance, advance_midpoint):
+        later = step(cell, state, 0.02, 50.0)
+        assert later.isfinite().all() and later.dtype == dtype
+
+
+def courtemanche_at(voltages: Tensor) -> Tensor:
+    resting = torch.tensor(list(HEALTHY.resting.values()), dtype=voltages.dtype)
+    state = resting[:, None].repeat(1, len(voltages))
+    state[0] = voltages
+    return numbers_of(HEALTHY.rates(dict(zip(HEALTHY.resting, state.unbind(), strict=True))))
+
+
+@pytest.mark.parametrize("singular_mV", [v for v in SINGULAR_MV if v != -40])
+def test_rates_pass_smoothly_through_each_singular_voltage(singular_mV: float):
+    near = singular_mV + torch.linspace(-0.05, 0.05, 201, dtype=torch.float64)
+    found = courtemanche_at(near)
+    # Between neighbours 0.0005 mV apart no rate changes by more than a smooth one could, and float32 says the same.
+    assert (found.diff(dim=1).abs() <= 1e-3 * found.abs().amax(1, keepdim=True)).all()
+    curved = found.diff(n=2, dim=1).abs().amax(1)
+    assert (curved <= 1e-5 * found.abs().amax(1)).all()
+    single = near.float()
+    torch.testing.assert_close(courtemanche_at(single).double(), courtemanche_at(single.double()), rtol=2e-4, atol=1e-7)
+
+
+def test_only_h_and_j_jump_and_only_at_minus_40_mV():
+    below, above = courtemanche_at(torch.tensor([-40 - 1e-9, -40 + 1e-9], dtype=torch.float64)).T
+    labels = [n for n, r in HEALTHY.rates(_named_rest(HEALTHY)).items() for _ in range(2 if isinstance(r, Gate) else 1)]
+    jumps = (above - below).abs() > 1e-6 * (above.abs() + below.abs())
+    assert {name for name, is_jump in zip(labels, jumps, strict=True) if is_jump} == {"h", "j"}
+
+
+def _named_rest(cell: Cell) -> dict[str, Tensor]:
+    return dict(zip(cell.resting, at_rest(cell).unbind(), strict=True))
+
+
+def repolarisation(dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Times and voltages of a beat of Courtemanche's cell: 0.05 ms a step in the upstroke, 0.5 ms later."""
+    state, times, voltages = at_rest(HEALTHY, dtype), [0.0], [-81.18]
+    for n_steps, dt_ms, stimulus in ((40, 0.05, 20.0), (60, 0.05, 0.0), (605, 0.5, 0.0)):
+        for _ in range(n_steps):
+            state = advance(HEALTHY, state, dt_ms, stimulus)
+            times.append(times[-1] + dt_ms)
+            voltages.append(float(state[0]))
+    return np.array(times), np.array(voltages)
+
+
+def test_single_precision_does_not_drift_over_an_action_potential():
+    (times, double), (_, single) = repolarisation(torch.float64), repolarisation(torch.float32)
+    assert np.abs(single - double)[times > 5].max() < 0.01
+    level = double.max() - 0.9 * (double.max() + 81.18)
+    ends = [times[np.flatnonzero(v > level)[-1]] + 0.5 * _overshoot(v, level) for v in (single, double)]
+    assert ends[1] > 290
+    assert ends[0] == pytest.approx(ends[1], abs=0.1)
+
+
+def _overshoot(v: np.ndarray, level: float) -> float:
+    last = np.flatnonzero(v > level)[-1]
+    return (v[last] - level) / (v[last] - v[last + 1])
+
+
+# 4. What every cell does.
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_every_state_has_a_rate_and_voltage_comes_first(name: str):
+    cell = CELLS[name]
+    assert isinstance(cell, Cell)
+    assert next(iter(cell.resting)) == "v"
+    assert set(cell.rates(_named_rest(cell))) == set(cell.resting)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_pulse_excites_the_cell_and_it_returns_to_rest(name: str):
+    cell = CELLS[name]
+    rest = np.array(list(cell.resting.values()))
+    beat, end = beat_after(cell, rest, 50.0, 600.0, rtol=3e-3)
+    assert beat.peak > 0
+    assert end[0] == pytest.approx(rest[0], abs=2)
+
+
+def test_parameters_are_fields_that_a_user_may_vary():
+    blocked = replace(HEALTHY, g_na=0.0)
+    state = run(advance, blocked, at_rest(blocked), 0.05, 40, 20.0)
+    assert float(run(advance, blocked, state, 0.05, 40)[0]) < 0
+    assert hash(blocked) != hash(HEALTHY)
+
+
+@dataclass(frozen=True)
+class FitzHughNagumo:
+    """What a user writes: FitzHugh's cubic and Nagumo's linear recovery, in mV and ms."""
+
+    recovery_per_ms: float = 0.01
+
+    @property
+    def resting(self) -> dict[str, float]:
+        return {"v": -80.0, "w": 0.0}
+
+    def rates(self, state: dict[str, Tensor]) -> dict[str, Gate | Tensor]:
+        u, w = (state["v"] + 80) / 100, state["w"]
+        return {"v": 100 * (u * (1 - u) * (u - 0.1) - w), "w": self.recovery_per_ms * (0.5 * u - w)}
+
+
+@pytest.mark.parametrize(("step", "order"), [(advance, 1), (advance_midpoint, 2)])
+def test_a_users_own_cell_steps_like_any_other(step: Callable, order: int):
+    cell = FitzHughNagumo()
+    assert isinstance(cell, Cell)
+    exact = solved(cell, np.array([-80.0, 0.0]), 20.0, 5.0, 1e-10)(20.0)
+    assert exact[0] > -20
+    steps_ms = (0.5, 0.25, 0.125)
+    ends = [run(step, cell, at_rest(cell), dt, round(20 / dt), 5.0).flatten().numpy() for dt in steps_ms]
+    assert_order([np.linalg.norm(end - exact) for end in ends], steps_ms, order)
+
+
+def test_an_unknown_order_is_refused():
+    with pytest.raises(InputError, match="order 1 or 2, not 3"):
+        stepped(HEALTHY, _named_rest(HEALTHY), 0.02, 0.0, 3)
+
+
+# Checked signatures can't be compiled: its own process, without the checks.
+COMPILED = """
+import sys, torch
+from gfunk.physics.cells import CELLS, stepped
+for name, order in (("courtemanche", 1), ("mitchell-schaeffer", 2), ("aliev-panfilov", 2)):
+    cell = CELLS[name]
+    torch.compiler.reset()
+    state = {name: torch.full((5, 2), value) for name, value in cell.resting.items()}
+    state["v"] += torch.linspace(-10, 100, 5)[:, None]
+    stimulus = torch.ones(5, 2)
+    expected = stepped(cell, state, 0.02, stimulus, order)
+    got = torch.compile(stepped, fullgraph=True, backend=sys.argv[1])(cell, state, 0.02, stimulus, order)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+"""
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_every_cell_compiles_whole_and_steps_the_same(backend: str):
+    done = subprocess.run([sys.executable, "-c", COMPILED, backend], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,369 @@
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.spatial import ConvexHull
+
+from gfunk.cli import main
+from gfunk.domain import Domain, cell_sizes, make_domain, rectangle, triangulated, voxel_means
+from gfunk.errors import InputError
+from gfunk.physics.monodomain import Paced, Stimulus, diffusivity, simulate_many
+from gfunk.recipes import tissue_data
+from gfunk.recipes.book import recipe_named
+from gfunk.recipes.tissue_data import FibreSquareProblem, Pacing, RectangleProblem
+from gfunk.simulation import FIRST_SEED, split_of, split_seeds
+from gfunk.store import Sample, read_sample, sample_seeds, write_sample
+
+seeds = st.integers(0, 2**32 - 1)
+# Coarse, fast and simple, but still a wave.
+TOY_SETTINGS = {
+    "cell": "mitchell-schaeffer", "scheme": "paper", "edge_mm": 0.8, "voxel_mm": 1.0, "base_conductivity": 0.5,
+    "radius_mm": 2.5, "first_ms": 4.0, "every_ms": 2.0, "n_saves": 3,
+}  # fmt: skip
+toy = Pacing(**TOY_SETTINGS)
+problems = {"rectangles": RectangleProblem, "random-fibres": FibreSquareProblem}
+each_problem = pytest.mark.parametrize("problem", problems.values(), ids=problems.keys())
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GFUNK_COMPILE", "0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A sample, and what the solver was asked for it."""
+
+    sample: Sample
+    domain: Domain
+    stimulus: Stimulus
+    times: np.ndarray
+
+    @property
+    def site(self) -> np.ndarray:
+        return np.array(self.stimulus.sites[0])
+
+
+def unsolved(domains: list, protocols: list, times_ms: np.ndarray, **_: object) -> list[Paced]:
+    """In the solver's place: node numbers plus a thousandth of the time."""
+    never = np.full((1, domains[0].n_nodes), np.nan)
+    values = np.arange(domains[0].n_nodes) + times_ms[None, :, None] / 1000
+    return [Paced(times_ms=times_ms, values_mV=values, activation_ms=never, repolarisation_ms=never)]
+
+
+def asked(problem: RectangleProblem | FibreSquareProblem, seed: int, solve: Callable = unsolved) -> Asked:
+    calls = []
+
+    def recording(*things: object, **how: object) -> list[Paced]:
+        calls.append(things)
+        return solve(*things, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tissue_data, "simulate_many", recording)
+        sample = problem.sample(seed)
+    (((domain,), (((stimulus,),),), times),) = calls
+    return Asked(sample=sample, domain=domain, stimulus=stimulus, times=times)
+
+
+# Tissue.
+
+
+@each_problem
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_a_seed_is_the_same_tissue_however_fine_its_mesh_and_however_it_is_paced(problem: type, seed: int):
+    coarse = asked(problem(pacing=toy), seed)
+    for pacing in (replace(toy, edge_mm=0.5, first_ms=6.0, n_saves=5), replace(toy, edge_mm=1.1, cell="aliev-panfilov")):
+        other = asked(problem(pacing=pacing), seed)
+        assert other.stimulus == coarse.stimulus and other.domain.n_nodes != coarse.domain.n_nodes
+        np.testing.assert_allclose(other.domain.points.max(axis=0), coarse.domain.points.max(axis=0), rtol=1e-12)
+        # Nodes of the corners are the same places in all meshes.
+        for here, there in zip(corners(other.domain), corners(coarse.domain), strict=True):
+            np.testing.assert_allclose(other.domain.fibres[here], coarse.domain.fibres[there], atol=1e-12)
+            np.testing.assert_allclose(other.domain.diffusion[here], coarse.domain.diffusion[there], atol=1e-12)
+
+
+def corners(domain: Domain) -> list[int]:
+    low, high = domain.points.min(axis=0), domain.points.max(axis=0)
+    places = [(x, y) for x in (low[0], high[0]) for y in (low[1], high[1])]
+    return [int(np.linalg.norm(domain.points - place, axis=1).argmin()) for place in places]
+
+
+@given(seed=seeds)
+def test_rectangles_have_the_sides_of_the_paper_and_fibres_along_x(seed: int):
+    made = asked(RectangleProblem(pacing=toy), seed)
+    domain, site = made.domain, made.site
+    sides = domain.points.max(axis=0)
+    assert (domain.points.min(axis=0) == 0).all() and ((sides >= 15) & (sides <= 30)).all()
+    assert ((site >= 0) & (site <= sides)).all()
+    np.testing.assert_array_equal(domain.fibres, np.tile([1.0, 0.0], (domain.n_nodes, 1)))
+    across = diffusivity(0.5)
+    np.testing.assert_allclose(domain.diffusion, np.tile(np.diag([5 * across, across]), (domain.n_nodes, 1, 1)), rtol=1e-12)
+
+
+@given(seed=seeds)
+def test_fibre_squares_have_one_ratio_from_four_to_six_and_unit_fibres_along_which_it_is(seed: int):
+    made = asked(FibreSquareProblem(pacing=toy), seed)
+    domain, site = made.domain, made.site
+    np.testing.assert_array_equal(domain.points.max(axis=0), [20.0, 20.0])
+    assert ((site >= 0) & (site <= 20)).all()
+    np.testing.assert_allclose(np.linalg.norm(domain.fibres, axis=1), 1, rtol=1e-12)
+    across, along = np.linalg.eigvalsh(domain.diffusion).T
+    np.testing.assert_allclose(across, diffusivity(0.5), rtol=1e-9)
+    np.testing.assert_allclose(along, along[0], rtol=1e-9)
+    assert 4 <= along[0] / across[0] <= 6
+    pulled = np.einsum("nij,nj->ni", domain.diffusion, domain.fibres)
+    np.testing.assert_allclose(pulled, along[:, None] * domain.fibres, atol=1e-9)
+    # Equation 20 is smooth: neighbours differ little.
+    corners_of = domain.fibres[domain.cells]
+    assert np.abs(corners_of - corners_of[:, [1, 2, 0]]).max() < 0.5
+
+
+def test_sides_sites_and_ratios_fill_their_ranges():
+    coarse = replace(toy, edge_mm=1.3)
+    made = [asked(RectangleProblem(pacing=coarse), seed) for seed in range(40)]
+    sides = np.array([each.domain.points.max(axis=0) for each in made])
+    sites = np.array([each.site for each in made]) / sides
+    for part in (*((sides - 15) / 15).T, *sites.T):
+        assert part.min() < 0.15 and part.max() > 0.85 and abs(part.mean() - 0.5) < 0.15
+    tensors = [asked(FibreSquareProblem(pacing=coarse), seed).domain.diffusion[0] for seed in range(40)]
+    ratios = np.array([np.divide(*np.linalg.eigvalsh(tensor)[::-1]) for tensor in tensors])
+    assert ratios.min() < 4.3 and ratios.max() > 5.7
+
+
+# What is kept.
+
+
+@each_problem
+@pytest.mark.parametrize(("edge", "voxel"), [(0.5, 1.0), (0.8, 0.25), (0.7, 1.3)])
+def test_kept_values_are_those_of_the_node_nearest_to_each_kept_point(problem: type, edge: float, voxel: float):
+    made = asked(problem(pacing=replace(toy, edge_mm=edge, voxel_mm=voxel)), 3)
+    sample, mesh = made.sample, made.domain
+    node = sample.values[0, 0].round().astype(int)
+    gap = np.linalg.norm(sample.domain.points[:, None] - mesh.points, axis=2)
+    np.testing.assert_allclose(gap[np.arange(len(node)), node], gap.min(axis=1), atol=1e-9)
+    for saved, t in zip(sample.values[0], made.times, strict=True):
+        np.testing.assert_allclose(saved, node + t / 1000, atol=1e-9)
+    if voxel < edge / 2:
+        # Every node is alone in its voxel: all are kept as they are.
+        np.testing.assert_array_equal(sample.domain.points, mesh.points[node])
+        assert sample.domain.n_nodes == mesh.n_nodes
+
+
+@each_problem
+def test_kept_domains_cover_the_tissue_with_its_tensors(problem: type):
+    made = asked(problem(pacing=replace(toy, edge_mm=0.4)), 5)
+    domain, mesh = made.sample.domain, made.domain
+    area = cell_sizes(domain.points, domain.cells).sum()
+    np.testing.assert_allclose(area, ConvexHull(domain.points).volume, rtol=1e-9)
+    sides = mesh.points.max(axis=0)
+    assert area > np.prod(sides - toy.voxel_mm)
+    for values, expected in ((domain.diffusion[0], mesh.diffusion[0]), (domain.diffusion[-1], mesh.diffusion[-1])):
+        np.testing.assert_allclose(np.linalg.eigvalsh(values), np.linalg.eigvalsh(expected), rtol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(domain.fibres, axis=1), 1, rtol=1e-12)
+
+
+@settings(max_examples=6)
+@given(width=st.floats(15, 30), height=st.floats(15, 30))
+def test_the_papers_voxels_keep_about_sixteen_points_a_square_millimetre(width: float, height: float):
+    usual = Pacing()
+    points, _ = voxel_means(rectangle(width, height, usual.edge_mm).points, usual.voxel_mm)
+    assert 0.95 < len(points) / (width * height / 0.25**2) < 1.15
+
+
+def test_times_are_zero_to_a_hundred_by_ten_after_the_first_ten():
+    usual = Pacing(edge_mm=1.0)
+    made = asked(RectangleProblem(pacing=usual), 0)
+    sample, stimulus = made.sample, made.stimulus
+    np.testing.assert_array_equal(sample.times, 10.0 * np.arange(11))
+    np.testing.assert_array_equal(made.times, 10.0 + 10.0 * np.arange(11))
+    assert sample.values.shape == (1, 11, sample.domain.n_nodes)
+    assert (stimulus.start_ms, stimulus.duration_ms, stimulus.strength, stimulus.radius_mm) == (0.0, 2.0, 50.0, 1.0)
+
+
+@each_problem
+def test_recipes_hold_these_problems_as_the_paper_has_them(problem: type):
+    name = {kind: name for name, kind in problems.items()}[problem]
+    found = recipe_named(name).simulated_problem()
+    assert found == problem()
+    assert (found.pacing.edge_mm, found.pacing.base_conductivity, found.pacing.voxel_mm) == (0.2, 0.0625, 0.25)
+
+
+# Waves.
+
+
+def test_a_wave_starts_at_the_site_and_spreads():
+    made = asked(RectangleProblem(pacing=toy), 2, solve=simulate_many)
+    sample, site = made.sample, made.site
+    is_active = sample.values[0] > -20
+    assert (np.diff(is_active.sum(axis=1)) > 0).all()
+    gap = np.linalg.norm(sample.domain.points - site, axis=1)
+    assert is_active[0, gap < 1.5].all() and not is_active[0, gap > 9].any()
+    offset = sample.domain.points[is_active[-1]] - site
+    assert np.abs(offset[:, 0]).max() > 1.3 * np.abs(offset[:, 1]).max()  # along the fibres first
+    assert sample.values.min() > -85 and sample.values.max() < 30
+
+
+@each_problem
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(problem: type, tmp_path: Path):
+    def written(seed: int, folder: str) -> bytes:
+        sample = problem(pacing=replace(toy, n_saves=1)).sample(seed)
+        write_sample(tmp_path / folder, replace(sample, seed=0))
+        return (tmp_path / folder / "000000.safetensors").read_bytes()
+
+    assert written(1, "a") == written(1, "b") != written(4, "c")
+
+
+@each_problem
+def test_samples_solved_together_are_as_each_alone_within_the_error_of_the_solver(problem: type):
+    family = problem(pacing=replace(toy, n_saves=1))
+    together = list(family.solved([family.experiment(seed) for seed in (1, 2, 3)], "cpu"))
+    for found, seed in zip(together, (1, 2, 3), strict=True):
+        alone = family.sample(seed)
+        assert found.seed == seed
+        np.testing.assert_array_equal(found.domain.points, alone.domain.points)
+        np.testing.assert_array_equal(found.times, alone.times)
+        np.testing.assert_allclose(found.values, alone.values, rtol=0, atol=0.2)
+
+
+def simulated(capsys: pytest.CaptureFixture[str], out: Path, recipe: str, *words: str) -> list[dict]:
+    chosen = {**TOY_SETTINGS, "n_saves": 1}
+    options = [word for name, value in chosen.items() for word in ("--set", f"pacing.{name}={value}")]
+    capsys.readouterr()
+    assert main(["simulate", recipe, "--out", str(out), "--workers", "1", "--json", *options, *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_command_line_makes_a_readable_dataset_twice_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    made = simulated(capsys, tmp_path / "a", "rectangles", "--seed", "7", "--n", "1")
+    assert [(row["split"], row["samples"], row["simulated"]) for row in made] == [("train", 1, 1)]
+    simulated(capsys, tmp_path / "b", "rectangles", "--split", "train", "--seed", "7", "--n", "1")
+    first, second = (tmp_path / name / "train" / "000007.safetensors" for name in "ab")
+    assert first.read_bytes() == second.read_bytes()
+    assert sample_seeds(tmp_path / "a" / "train") == [7]
+    read = read_sample(tmp_path / "a" / "train", 7)
+    fresh = RectangleProblem(pacing=replace(toy, n_saves=1)).sample(7)
+    assert isinstance(read, Sample) and read.seed == 7
+    np.testing.assert_array_equal(read.values, fresh.values.astype(np.float32))
+    np.testing.assert_array_equal(read.domain.points, fresh.domain.points)
+    assert simulated(capsys, tmp_path / "a", "rectangles", "--seed", "7", "--n", "1")[0]["simulated"] == 0
+
+
+def test_a_seed_on_the_command_line_says_which_split(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(tissue_data, "simulate_many", unsolved)
+    for seed, split in ((7, "train"), (100_003, "val"), (299_999, "test")):
+        made = simulated(capsys, tmp_path, "random-fibres", "--seed", str(seed), "--n", "1")
+        assert [row["split"] for row in made] == [split]
+        assert sample_seeds(tmp_path / split) == [seed]
+    everything = simulated(capsys, tmp_path / "all", "random-fibres", "--n", "2")
+    assert [(row["split"], row["samples"]) for row in everything] == [("train", 2), ("val", 2), ("test", 2)]
+
+
+def test_a_mesh_too_coarse_for_its_stimulus_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    options = ["--set", "pacing.edge_mm=10", "--set", "pacing.radius_mm=0.01", "--n", "1", "--workers", "1"]
+    assert main(["simulate", "rectangles", "--out", str(tmp_path), "--split", "train", *options]) == 2
+    assert "no node within 0.01 mm of site" in capsys.readouterr().err
+
+
+# Splits.
+
+
+@given(seed=st.integers(0, 299_999))
+def test_every_seed_lies_in_the_split_whose_range_it_is(seed: int):
+    split = split_of(seed)
+    assert seed in split_seeds(split, 1, seed)
+    for other in set(FIRST_SEED) - {split}:
+        with pytest.raises(InputError, match=f"not all of split '{other}'"):
+            split_seeds(other, 1, seed)
+
+
+def test_splits_begin_and_end_where_they_say_and_no_seed_lies_beyond():
+    edges = {0: "train", 99_999: "train", 100_000: "val", 199_999: "val", 200_000: "test", 299_999: "test"}
+    assert {seed: split_of(seed) for seed in edges} == edges
+    for seed in (-1, 300_000, 2**40):
+        with pytest.raises(InputError, match=f"seed {seed} belongs to no split: they have 0 to 299999"):
+            split_of(seed)
+
+
+# Voxels and triangles.
+
+
+def random_points(seed: int, n_nodes: int, n_dims: int) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-3, 5, size=(n_nodes, n_dims))
+
+
+many_points = {"seed": seeds, "n_nodes": st.integers(2, 60), "n_dims": st.sampled_from([2, 3])}
+
+
+@given(**many_points, voxel=st.floats(0.05, 20))
+def test_every_point_lies_in_one_voxel_and_each_voxel_gives_its_mean(seed: int, n_nodes: int, n_dims: int, voxel: float):
+    points = random_points(seed, n_nodes, n_dims)
+    means, nearest = voxel_means(points, voxel)
+    groups = defaultdict(list)
+    for point in points:
+        groups[tuple(np.floor((point - points.min(axis=0)) / voxel + 0.5).astype(int))].append(point)
+    expected = np.array([np.mean(group, axis=0) for _, group in sorted(groups.items())])
+    np.testing.assert_allclose(means, expected, atol=1e-12)
+    for cube, mean in zip(sorted(groups), means, strict=True):
+        centre = points.min(axis=0) + voxel * np.array(cube)
+        assert (np.abs(mean - centre) <= voxel / 2 + 1e-9).all()
+    assert (means >= points.min(axis=0) - 1e-12).all() and (means <= points.max(axis=0) + 1e-12).all()
+    gap = np.linalg.norm(means[:, None] - points, axis=2)
+    np.testing.assert_allclose(gap[np.arange(len(means)), nearest], gap.min(axis=1), rtol=1e-12)
+
+
+@given(**many_points)
+def test_voxels_smaller_than_every_gap_keep_every_point_as_it_is(seed: int, n_nodes: int, n_dims: int):
+    points = random_points(seed, n_nodes, n_dims)
+    gap = np.linalg.norm(points[:, None] - points, axis=2) + 99 * np.eye(n_nodes)
+    assume(gap.min() > 1e-3)
+    means, nearest = voxel_means(points, gap.min() / 2)
+    np.testing.assert_array_equal(means, points[nearest])
+    assert sorted(nearest.tolist()) == list(range(n_nodes))
+
+
+@given(**many_points)
+def test_one_voxel_for_all_is_the_mean_of_all(seed: int, n_nodes: int, n_dims: int):
+    points = random_points(seed, n_nodes, n_dims)
+    means, _ = voxel_means(points, 100.0)
+    np.testing.assert_allclose(means, [points.mean(axis=0)], atol=1e-12)
+
+
+@given(**many_points, voxel=st.floats(0.5, 5))
+def test_voxels_do_not_see_the_order_of_points(seed: int, n_nodes: int, n_dims: int, voxel: float):
+    points = random_points(seed, n_nodes, n_dims)
+    order = np.random.default_rng(seed).permutation(n_nodes)
+    np.testing.assert_allclose(voxel_means(points[order], voxel)[0], voxel_means(points, voxel)[0], atol=1e-12)
+
+
+def test_nodes_on_the_faces_between_voxels_fall_to_one_side_all_alike():
+    # Edges of 0.1 and voxels of 0.2: every other node lies on a face, in floating point now before, now behind it.
+    means, _ = voxel_means(rectangle(6.0, 6.0, 0.1).points, 0.2)
+    assert len(means) == 31**2
+    for column in means.T:
+        assert len(np.unique(column.round(9))) == 31
+        np.testing.assert_allclose(np.diff(np.unique(column.round(9)))[1:-1], 0.2, atol=1e-6)
+
+
+@given(seed=seeds, n_nodes=st.integers(3, 80), squeeze=st.floats(1e-3, 1))
+def test_triangles_cover_the_hull_once_and_use_every_point(seed: int, n_nodes: int, squeeze: float):
+    points = random_points(seed, n_nodes, 2) * np.array([1.0, squeeze])
+    cells = triangulated(points)
+    np.testing.assert_allclose(cell_sizes(points, cells).sum(), ConvexHull(points).volume, rtol=1e-6)
+    assert set(cells.ravel().tolist()) == set(range(n_nodes))
+
+
+@given(width=st.floats(2, 9), height=st.floats(2, 9), edge=st.floats(0.15, 0.6), voxel=st.floats(0.15, 0.9))
+def test_voxels_of_a_rectangle_make_a_mesh_that_a_domain_takes(width: float, height: float, edge: float, voxel: float):
+    points, _ = voxel_means(rectangle(width, height, edge).points, voxel)
+    assume(len(points) > 8)
+    domain = make_domain(points, triangulated(points))
+    np.testing.assert_allclose(cell_sizes(domain.points, domain.cells).sum(), ConvexHull(points).volume, rtol=1e-6)
