@@ -4,12 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from problems import with_diffusion
 from toy_heat import logged, small_options, small_variant, toy_set, train_small
 
+from gfunk.domain import rectangle
 from gfunk.experiments import evaluate_on, seeded_operator
+from gfunk.physics.monodomain import Stimulus, simulate_many
 from gfunk.rollout import Adaptive
+from gfunk.store import read_sample
 from gfunk.training import train
 
 pytestmark = [
@@ -82,3 +87,33 @@ def test_an_adaptive_integrator_is_launched_not_recorded(toy_data: Path, tmp_pat
     assert variant.training is not None
     outcome = train(seeded_operator(variant).to("cuda"), *sets, Adaptive(), variant.training, tmp_path)
     assert outcome.epochs == 1
+
+
+def test_a_gpu_carries_the_waves_a_cpu_does():
+    sheets = [with_diffusion(rectangle(width, 2.0, 0.2), np.diag([0.2, 0.05])) for width in (4.0, 5.0)]
+    protocols = [[[Stimulus(sites=((0.0, 0.0),))], [Stimulus(sites=((2.0, 2.0),), start_ms=3.03)]] for _ in sheets]
+    times = [0.0, 5.0, 7.77, 20.0]
+    on_cpu, on_gpu = (simulate_many(sheets, protocols, times, device=device, compiles=False) for device in ("cpu", "cuda"))
+    for expected, got in zip(on_cpu, on_gpu, strict=True):
+        np.testing.assert_allclose(got.values_mV, expected.values_mV, atol=0.05)
+        np.testing.assert_allclose(got.activation_ms, expected.activation_ms, atol=1e-3)
+
+
+def test_waves_of_a_gpu_do_not_depend_on_their_company():
+    sheets = [with_diffusion(rectangle(width, 2.0, 0.2), np.diag([0.2, 0.05])) for width in (4.0, 5.0)]
+    protocols = [[[Stimulus(sites=((0.0, 0.0),))]], [[Stimulus(sites=((2.0, 2.0),), start_ms=3.03)]]]
+    together = simulate_many(sheets, protocols, [5.0, 15.0], device="cuda", compiles=False)
+    for sheet, protocol, got in zip(sheets, protocols, together, strict=True):
+        alone = simulate_many([sheet], [protocol], [5.0, 15.0], device="cuda", compiles=False)[0]
+        np.testing.assert_array_equal(got.values_mV, alone.values_mV)
+
+
+def test_a_dataset_made_on_a_gpu_is_that_of_a_cpu(tmp_path: Path):
+    words = ["simulate", "rectangles", "--seed", "7", "--n", "2", "--set", "pacing.edge_mm=0.4", "--set", "pacing.n_saves=2"]
+    for device in ("cpu", "cuda"):
+        command = [sys.executable, "-m", "gfunk.cli", *words, "--out", tmp_path / device, "--device", device]
+        subprocess.run(command, check=True)
+    for seed in (7, 8):
+        on_cpu, on_gpu = (read_sample(tmp_path / device / "train", seed) for device in ("cpu", "cuda"))
+        np.testing.assert_array_equal(on_gpu.domain.points, on_cpu.domain.points)
+        np.testing.assert_allclose(on_gpu.values, on_cpu.values, atol=0.5)

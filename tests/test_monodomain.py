@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -602,8 +603,8 @@ def test_compilation_can_be_forbidden(monkeypatch: pytest.MonkeyPatch):
     assert not can_compile(torch.device("cpu"))
 
 
-def answer_of(script: str) -> dict:
-    command = [sys.executable, "-c", script]
+def answer_of(script: str, *words: str) -> Any:
+    command = [sys.executable, "-c", script, *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -635,28 +636,38 @@ def test_compiled_steps_are_those_not_compiled():
 
 BENCHMARK = """
 import json
+import sys
 import numpy as np
 from gfunk.domain import make_domain, rectangle
 from gfunk.physics.monodomain import Scheme, Stimulus, diffusivity, simulate_many
-times = {}
-for edge in (0.1, 0.05):
+times = []
+for edge, dt, order in json.loads(sys.argv[1]):
     mesh = rectangle(20.0, 7.0, edge)
     tensor = np.diag([diffusivity(0.3125), diffusivity(0.0625)])
     domain = make_domain(mesh.points, mesh.cells, np.tile(tensor, (mesh.n_nodes, 1, 1)))
     sites = mesh.points[(mesh.points <= 1.5 + 1e-9).all(axis=1)].tolist()
     stimulus = Stimulus(sites=tuple(map(tuple, sites)), radius_mm=1e-6)
-    run = simulate_many([domain], [[[stimulus]]], [33.0], scheme=Scheme(dt_ms=0.02))[0]
+    run = simulate_many([domain], [[[stimulus]]], [33.0], scheme=Scheme(dt_ms=dt, order=order))[0]
     places = [(0, 7), (20, 0), (20, 7), (10, 3.5)]
     nodes = [np.linalg.norm(mesh.points - place, axis=1).argmin() for place in places]
-    times[edge] = run.activation_ms[0, nodes].astype(float)
-print(json.dumps({"limit": list(times[0.05] + (times[0.05] - times[0.1]) / 3)}))
+    times.append(run.activation_ms[0, nodes].astype(float).tolist())
+print(json.dumps(times))
 """
 
 
 @pytest.mark.slow
 def test_the_wave_of_the_benchmark_sheet_comes_to_its_corners_in_time():
-    """The 2-D benchmark of physics.md: 20 x 7 mm, 5:1, Courtemanche; (0, 7), (20, 0), (20, 7) and the middle, h -> 0."""
-    np.testing.assert_allclose(answer_of(BENCHMARK)["limit"], [17.55, 25.38, 31.04, 15.00], rtol=0, atol=0.2)
+    """docs/verification.md: 20 x 7 mm, 5:1, Courtemanche; (0, 7), (20, 0), (20, 7) and the middle, h -> 0."""
+    coarse, fine = np.array(answer_of(BENCHMARK, json.dumps([(0.1, 0.02, 2), (0.05, 0.02, 2)])))
+    np.testing.assert_allclose(fine + (fine - coarse) / 3, [17.55, 25.38, 31.04, 15.00], rtol=0, atol=0.2)
+
+
+@pytest.mark.slow
+def test_the_far_corner_tells_what_longer_steps_cost():
+    """The table at the end of docs/verification.md."""
+    steps = [(0.2, 0.01, 2), (0.2, 0.02, 2), (0.2, 0.05, 2), (0.2, 0.1, 2), (0.2, 0.02, 1)]
+    corner = np.array(answer_of(BENCHMARK, json.dumps(steps)))[:, 2]
+    np.testing.assert_allclose(corner, [28.41, 28.45, 28.67, 29.23, 28.84], rtol=0, atol=0.02)
 
 
 @pytest.mark.parametrize("scheme", [steps_of(0.05), steps_of(0.2, order=1)], ids=["accurate", "long steps"])
