@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--split", choices=["train", "val", "test"], help="default: all three, or the one --seed lies in")
     each.add_argument("--n", type=_positive, help="samples (default: the recipe's)")
     each.add_argument("--seed", type=int, help="first seed (default: the split's)")
+    each.add_argument("--scheduler", metavar="ADDRESS", help="send the work to a Dask cluster, for example tcp://host:8786")
     each.add_argument("--device", default="cpu", help="cuda solves many samples at once, where the recipe allows")
     shared(each, "workers", "set")
 

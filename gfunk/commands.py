@@ -48,6 +48,8 @@ def simulate(options: argparse.Namespace):
     splits = [split] if split else list(sizes)
     seeds_of = {split: split_seeds(split, options.n or sizes[split], options.seed) for split in splits}
     device = "cpu"
+    if options.device != "cpu" and options.scheduler is not None:
+        raise InputError("--scheduler simulates on the CPUs of its workers: leave out --device")
     if options.device != "cpu":
         from gfunk.experiments import chosen_device
 
@@ -58,7 +60,7 @@ def simulate(options: argparse.Namespace):
         missing = missing_seeds(folder, problem, seeds)
         started = time.monotonic()
         with bar(f"simulating {split}", len(missing)) as advance:
-            for _ in simulate_missing(problem, folder, missing, options.workers, device):
+            for _ in simulate_missing(problem, folder, missing, options.workers, device, options.scheduler):
                 advance()
         done.append(
             {

@@ -1,4 +1,4 @@
-"""The same work on many items, over the cores of this machine."""
+"""The same work on many items, over the cores of this machine or of a cluster."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +27,29 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], n_workers
         return
     with _one_thread_each(), ProcessPoolExecutor(min(n_workers, len(items)), mp_context=get_context("spawn")) as pool:
         yield from _cancelled_on_error(pool, pool.map(work, items))
+
+
+def on_cluster(work: Callable[[Item], Result], items: Sequence[Item], address: str) -> Iterator[Result]:
+    """work(item) for each item, as they are done, on the workers of a Dask scheduler; others take over when one dies."""
+    try:
+        from distributed import Client, KilledWorker, as_completed
+    except ImportError as error:
+        raise InputError("a cluster needs Dask: pip install 'gfunk[cluster]'") from error
+    try:
+        client = Client(address, timeout="5s")
+    except (OSError, TimeoutError, ValueError) as error:
+        raise InputError(f"no Dask scheduler answers at {address}: {str(error).splitlines()[0]}") from error
+    with client:
+        if not client.scheduler_info()["workers"]:
+            raise InputError(f"the Dask scheduler at {address} has no workers yet: start some (`dask worker {address}`)")
+        try:
+            for future in as_completed(client.map(work, items, pure=False)):
+                yield future.result()
+                future.release()
+        except KilledWorker as error:
+            raise InputError(
+                f"workers of {address} died again and again on the same task, perhaps for want of memory"
+            ) from error
 
 
 def _cancelled_on_error(pool: ProcessPoolExecutor, results: Iterable[Result]) -> Iterator[Result]:

@@ -11,7 +11,7 @@ import numpy as np
 from gfunk.domain import interpolation, make_domain, rotated, unit_square
 from gfunk.errors import InputError
 from gfunk.laplacian import Discretisation, Laplacian, laplacian
-from gfunk.parallel import in_parallel
+from gfunk.parallel import in_parallel, on_cluster
 from gfunk.settings import to_json
 from gfunk.spectrum import Spectrum
 from gfunk.store import (
@@ -103,12 +103,18 @@ def missing_seeds(folder: Path, problem: Problem, seeds: Sequence[int]) -> list[
 
 
 def simulate_missing(
-    problem: Problem, folder: Path, seeds: Sequence[int], n_workers: int, device: str = "cpu"
+    problem: Problem, folder: Path, seeds: Sequence[int], n_workers: int, device: str = "cpu", scheduler: str | None = None
 ) -> Iterator[int]:
     """Simulate and write each seed's sample; yields the seed when its file is there.
 
-    On the CPU one sample a process; on another device as many at once as hold NODES_AT_ONCE nodes.
+    On the CPU one sample a process; on another device as many at once as hold NODES_AT_ONCE nodes. The workers of a Dask
+    scheduler send their samples back, so they need not see the folder.
     """
+    if scheduler is not None:
+        for sample in on_cluster(problem.sample, seeds, scheduler):
+            write_sample(folder, sample)
+            yield sample.seed
+        return
     if device == "cpu":
         yield from in_parallel(partial(_simulate_one, problem, folder), seeds, n_workers)
         return
