@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from gfunk.batch import Batch, pack
     from gfunk.operators.gfunk import GFuNK, GFuNKConfig, PaperGFuNK, PaperGFuNKConfig
     from gfunk.operators.modes import ExactModes, ExactModesConfig
-    from gfunk.physics.monodomain import Paced, Stimulus, diffusivity, simulate, simulate_many
+    from gfunk.physics.monodomain import Paced, diffusivity, simulate, simulate_many
+    from gfunk.physics.stimulus import Stimulus
     from gfunk.runs import load_run
 
 # Imported when first used: geometry and the solver, also in worker processes, should not wait for torch.
@@ -28,7 +29,7 @@ _WITH_TORCH = {
     "Paced": "physics.monodomain",
     "PaperGFuNK": "operators.gfunk",
     "PaperGFuNKConfig": "operators.gfunk",
-    "Stimulus": "physics.monodomain",
+    "Stimulus": "physics.stimulus",
     "diffusivity": "physics.monodomain",
     "load_run": "runs",
     "pack": "batch",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gfunk.domain import Domain
 from gfunk.errors import InputError
-from gfunk.laplacian import Laplacian
+from gfunk.laplacian import Laplacian, off_diagonal_rows
 from gfunk.simulation import Prepared
 from gfunk.spectrum import Spectrum
 
@@ -168,18 +168,6 @@ def _sum_of_differences(field: Tensor, neighbors: Tensor, couplings: Tensor) -> 
 
 
 def _stiffness_rows(laplacian: Laplacian) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbours and couplings -S_ij of each row, filled up to the longest with the node itself at coupling 0."""
-    matrix = laplacian.stiffness.tocoo()
-    row, column = matrix.coords
-    off_diagonal = row != column
-    row, column, coupling = row[off_diagonal], column[off_diagonal], np.negative(matrix.data[off_diagonal])
-    order = np.lexsort((column, row))
-    row, column, coupling = row[order], column[order], coupling[order]
-    count = np.bincount(row, minlength=laplacian.n_nodes)
-    first = np.concatenate([[0], np.cumsum(count)[:-1]])
-    slot = np.arange(len(row)) - np.repeat(first, count)
-    neighbors = np.tile(np.arange(laplacian.n_nodes)[:, None], (1, int(count.max())))
-    couplings = np.zeros(neighbors.shape)
-    neighbors[row, slot] = column
-    couplings[row, slot] = coupling
-    return neighbors, couplings
+    """Neighbours and couplings -S_ij of each row."""
+    neighbors, [entries] = off_diagonal_rows([laplacian.stiffness])
+    return neighbors.T, -entries.T

@@ -1,5 +1,6 @@
 """-div(K grad) as two matrices, stiffness and mass: finite elements, neighbours in the K^-1 metric, or the paper's graph."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -232,6 +233,29 @@ def _graph_laplacian(
         stiffness=csr_array(dia_array((degree, [0]), shape=adjacency.shape) - adjacency),
         mass=csr_array(dia_array((mass.reshape(1, -1), [0]), shape=adjacency.shape)),
     )
+
+
+def off_diagonal_rows(
+    matrices: Sequence[csr_array],
+) -> tuple[Int[np.ndarray, "slot node"], list[Float[np.ndarray, "slot node"]]]:
+    """Columns and entries of matrices of one pattern, filled up to the longest row with the node itself at 0."""
+    pattern = sum((abs(matrix) for matrix in matrices), start=csr_array(matrices[0].shape))
+    row, column = csr_array(pattern).tocoo().coords
+    off_diagonal = row != column
+    row, column = row[off_diagonal], column[off_diagonal]
+    order = np.lexsort((column, row))
+    row, column = row[order], column[order]
+    n_nodes = len(matrices[0].indptr) - 1
+    count = np.bincount(row, minlength=n_nodes)
+    slot = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    neighbors = np.tile(np.arange(n_nodes), (max(1, int(count.max(initial=0))), 1))
+    neighbors[slot, row] = column
+    entries = []
+    for matrix in matrices:
+        values = np.zeros(neighbors.shape)
+        values[slot, row] = np.asarray(matrix[row, column]).ravel()
+        entries.append(values)
+    return neighbors, entries
 
 
 def _hat_gradients(domain: Domain) -> Float[np.ndarray, "cell corner dim"]:

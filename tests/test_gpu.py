@@ -12,7 +12,8 @@ from toy_heat import logged, small_options, small_variant, toy_set, train_small
 
 from gfunk.domain import rectangle
 from gfunk.experiments import evaluate_on, seeded_operator
-from gfunk.physics.monodomain import Stimulus, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.stimulus import Stimulus
 from gfunk.rollout import Adaptive
 from gfunk.store import read_sample
 from gfunk.training import train

@@ -24,14 +24,13 @@ from gfunk.physics.monodomain import (
     SCHEMES,
     Paced,
     Scheme,
-    Stimulus,
     can_compile,
     diffusivity,
     moments,
     simulate,
     simulate_many,
-    stimulated_nodes,
 )
+from gfunk.physics.stimulus import Stimulus, stimulated_nodes
 
 ALONG, ACROSS = 0.5, 0.1  # mm^2/ms
 # An action potential of a dozen ms, and rest soon after.

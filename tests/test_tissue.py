@@ -13,7 +13,8 @@ from scipy.spatial import ConvexHull
 from gfunk.cli import main
 from gfunk.domain import Domain, cell_sizes, make_domain, rectangle, triangulated, voxel_means
 from gfunk.errors import InputError
-from gfunk.physics.monodomain import Paced, Stimulus, diffusivity, simulate_many
+from gfunk.physics.monodomain import Paced, diffusivity, simulate_many
+from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes import tissue_data
 from gfunk.recipes.book import recipe_named
 from gfunk.recipes.tissue_data import FibreSquareProblem, Pacing, RectangleProblem

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gfunk.domain import Domain
 from gfunk.errors import InputError
-from gfunk.laplacian import element_matrices, fem_laplacian, knn_laplacian
+from gfunk.laplacian import element_matrices, fem_laplacian, knn_laplacian, off_diagonal_rows
 from gfunk.sparse_solver import symmetric_solver
 
 
@@ -55,7 +55,7 @@ def half_step(domain: Domain, dt: float, mass: Literal["consistent", "lumped"] =
     matrix = csr_array(matrices.mass + dt / 2 * matrices.stiffness)
     diagonal = matrix.diagonal()
     smallest, largest = _bounds(domain, matrix, dt, mass)
-    neighbors, entries = _rows([matrix, matrices.stiffness])
+    neighbors, entries = off_diagonal_rows([matrix, matrices.stiffness])
     # Rounded outwards to an eighth of an octave: alike domains get like bounds, and can be stepped together.
     lower, upper = floor(8 * log2(smallest)), ceil(8 * log2(largest))
     return HalfStep(
@@ -159,24 +159,3 @@ def _smallest_eigenvalue(matrix: csr_array) -> float:
     inverse = LinearOperator((n_nodes, n_nodes), matvec=symmetric_solver(scaled), dtype=np.float64)  # pyright: ignore[reportCallIssue]
     start = np.random.default_rng(0).standard_normal(n_nodes)
     return float(eigsh(scaled, 1, sigma=0.0, OPinv=inverse, v0=start, return_eigenvectors=False)[0])
-
-
-def _rows(matrices: list[csr_array]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Off-diagonal entries of matrices, (slot, node), filled up to the longest row with the node itself at 0."""
-    pattern = sum((abs(matrix) for matrix in matrices), start=csr_array(matrices[0].shape))
-    row, column = csr_array(pattern).tocoo().coords
-    off_diagonal = row != column
-    row, column = row[off_diagonal], column[off_diagonal]
-    order = np.lexsort((column, row))
-    row, column = row[order], column[order]
-    n_nodes = len(matrices[0].indptr) - 1
-    count = np.bincount(row, minlength=n_nodes)
-    slot = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    neighbors = np.tile(np.arange(n_nodes), (max(1, int(count.max(initial=0))), 1))
-    neighbors[slot, row] = column
-    entries = []
-    for matrix in matrices:
-        values = np.zeros(neighbors.shape)
-        values[slot, row] = np.asarray(matrix[row, column]).ravel()
-        entries.append(values)
-    return neighbors, entries

@@ -1,4 +1,4 @@
-"""The paper's five cardiac experiments, so far as their networks: exact presets of G-FuNK and the message-passing rival."""
+"""The paper's five cardiac experiments: exact presets of G-FuNK and its rival; data for the flat ones, atria to come."""
 
 from gfunk.laplacian import PaperGraph
 from gfunk.operators.gfunk import PaperGFuNKConfig

@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle, triangulated, voxel_means
-from gfunk.physics.monodomain import Stimulus, diffusivity, simulate_many
+from gfunk.physics.monodomain import diffusivity, simulate_many
+from gfunk.physics.stimulus import Stimulus
 from gfunk.store import Sample
 
 FibreField = Callable[[Float[np.ndarray, "node 2"]], Float[np.ndarray, "node 2"]]
@@ -46,44 +47,59 @@ class Experiment:
         return self.tissue.n_nodes
 
 
-# Model space: [-85, 20] mV is [0, 1], as the paper scales its errors.
-OFFSET_MV, SCALE_MV = -85.0, 105.0
+@dataclass(frozen=True, kw_only=True)
+class TissueProblem:
+    """Waves in tissue; what a seed stands for is said by each kind."""
+
+    pacing: Pacing = field(default_factory=Pacing)
+    # Model space: [-85, 20] mV is [0, 1], as the paper scales its errors.
+    offset: float = -85.0
+    scale: float = 105.0
+
+    def experiment(self, seed: int) -> Experiment:
+        raise NotImplementedError
+
+    def sample(self, seed: int) -> Sample:
+        return next(self.solved([self.experiment(seed)], "cpu"))
+
+    def solved(self, experiments: Sequence[Experiment], device: str) -> Iterator[Sample]:
+        """The experiments' waves, all stepped together."""
+        times = self.pacing.every_ms * np.arange(self.pacing.n_saves + 1)
+        waves = simulate_many(
+            [each.tissue for each in experiments],
+            [[[each.stimulus]] for each in experiments],
+            self.pacing.first_ms + times,
+            cell=self.pacing.cell,
+            scheme=self.pacing.scheme,
+            device=device,
+        )
+        for each, wave in zip(experiments, waves, strict=True):
+            values = wave.values_mV[:, :, each.nearest].astype(np.float64)
+            yield Sample(seed=each.seed, domain=each.kept, times=times, values=values)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RectangleProblem:
+class RectangleProblem(TissueProblem):
     """A wave on a rectangle with random sides, fibres along x."""
 
     # Paper: "cm", but at 0.2 mm edges that would be millions of nodes, and no wave crosses 15 cm in 100 ms.
     shortest_mm: float = 15.0
     longest_mm: float = 30.0
     ratio: float = 5.0
-    pacing: Pacing = field(default_factory=Pacing)
-    offset: float = OFFSET_MV
-    scale: float = SCALE_MV
 
     def experiment(self, seed: int) -> Experiment:
         rng = np.random.default_rng(seed)
         width, height = rng.uniform(self.shortest_mm, self.longest_mm, 2)
         return _experiment(seed, width, height, _along_x, self.ratio, self.pacing, rng)
 
-    def solved(self, experiments: Sequence[Experiment], device: str) -> Iterator[Sample]:
-        return _solved(experiments, self.pacing, device)
-
-    def sample(self, seed: int) -> Sample:
-        return next(self.solved([self.experiment(seed)], "cpu"))
-
 
 @dataclass(frozen=True, kw_only=True)
-class FibreSquareProblem:
+class FibreSquareProblem(TissueProblem):
     """A wave on a square with a random fibre field (Eq. 20) and a random ratio of diffusion along and across it (Eq. 21)."""
 
     side_mm: float = 20.0  # Paper: "cm"; see RectangleProblem
     smallest_ratio: float = 4.0
     largest_ratio: float = 6.0
-    pacing: Pacing = field(default_factory=Pacing)
-    offset: float = OFFSET_MV
-    scale: float = SCALE_MV
 
     def experiment(self, seed: int) -> Experiment:
         rng = np.random.default_rng(seed)
@@ -97,31 +113,9 @@ class FibreSquareProblem:
 
         return _experiment(seed, self.side_mm, self.side_mm, fibres, ratio, self.pacing, rng)
 
-    def solved(self, experiments: Sequence[Experiment], device: str) -> Iterator[Sample]:
-        return _solved(experiments, self.pacing, device)
-
-    def sample(self, seed: int) -> Sample:
-        return next(self.solved([self.experiment(seed)], "cpu"))
-
 
 def _along_x(points: Float[np.ndarray, "node 2"]) -> Float[np.ndarray, "node 2"]:
     return np.tile([1.0, 0.0], (len(points), 1))
-
-
-def _solved(experiments: Sequence[Experiment], pacing: Pacing, device: str) -> Iterator[Sample]:
-    """The experiments' waves, all stepped together."""
-    times = pacing.every_ms * np.arange(pacing.n_saves + 1)
-    waves = simulate_many(
-        [each.tissue for each in experiments],
-        [[[each.stimulus]] for each in experiments],
-        pacing.first_ms + times,
-        cell=pacing.cell,
-        scheme=pacing.scheme,
-        device=device,
-    )
-    for each, wave in zip(experiments, waves, strict=True):
-        values = wave.values_mV[:, :, each.nearest].astype(np.float64)
-        yield Sample(seed=each.seed, domain=each.kept, times=times, values=values)
 
 
 def _experiment(
