@@ -24,9 +24,10 @@ from gfunk.training import Draw, TrainingConfig, can_replay, put_gradients
 
 @dataclass(frozen=True, kw_only=True)
 class Ceilings:
-    """What this device does at best: large float32 matrix products, and a large copy (bytes read and written)."""
+    """What this device does at best: large products of matrices, float32 and bfloat16; a large copy, bytes read and written."""
 
     flops_per_second: float
+    half_flops_per_second: float
     bytes_per_second: float
 
 
@@ -52,10 +53,16 @@ class Cost:
 def measured_ceilings(device: torch.device) -> Ceilings:
     size = 8192 if device.type == "cuda" else 1024
     a, b = torch.randn(2, size, size, device=device)
+    half_a, half_b = a.bfloat16(), b.bfloat16()
     product = _median_seconds(lambda: a @ b, device)
+    half_product = _median_seconds(lambda: half_a @ half_b, device)
     long = torch.randn(2**28 if device.type == "cuda" else 2**24, device=device)
     copy = _median_seconds(lambda: long.clone(), device)
-    return Ceilings(flops_per_second=2 * size**3 / product, bytes_per_second=2 * long.numel() * 4 / copy)
+    return Ceilings(
+        flops_per_second=2 * size**3 / product,
+        half_flops_per_second=2 * size**3 / half_product,
+        bytes_per_second=2 * long.numel() * 4 / copy,
+    )
 
 
 def cost(
@@ -90,7 +97,9 @@ def cost(
         operator(true[:, 0], batch, torch.tensor(durations[0], device=device, dtype=true.dtype))
     flops = counter.get_total_flops() * n_calls / data.n_trajectories
     moved = _bytes_a_call(operator, variant.network, data) * n_calls / data.n_trajectories
+    learn_flops = ceilings.half_flops_per_second if training.half_precision else ceilings.flops_per_second
     floor = max(flops / ceilings.flops_per_second, moved / ceilings.bytes_per_second)
+    learn_floor = max(flops / learn_flops, moved / ceilings.bytes_per_second)
     return Cost(
         variant=variant.name,
         nodes=data.values.shape[2],
@@ -100,7 +109,7 @@ def cost(
         predict_gbyte=moved / 1e9,
         epoch_seconds=learn_seconds * n_epoch,
         # The backward pass does twice the forward's work.
-        epoch_floor_seconds=3 * floor * n_epoch if has_parameters else 0.0,
+        epoch_floor_seconds=3 * learn_floor * n_epoch if has_parameters else 0.0,
         memory_mib=memory / 2**20,
     )
 

@@ -1,6 +1,7 @@
-"""Domain: where the PDE lives, and how fast it diffuses there; squares and rectangles; the checks at the door."""
+"""Domain: where the PDE lives, and how fast it diffuses there; squares, rectangles and slabs; the checks at the door."""
 
 from dataclasses import dataclass, replace
+from itertools import permutations
 from math import ceil
 from typing import Literal
 
@@ -115,7 +116,7 @@ def fibre_tensors(
 def cell_sizes(points: Float[np.ndarray, "node dim"], cells: Int[np.ndarray, "cell corner"]) -> Float[np.ndarray, " cell"]:
     """Length, area or volume of each simplex, wherever it lies in space."""
     edges = points[cells[:, 1:]] - points[cells[:, :1]]
-    gram = np.einsum("cai,cbi->cab", edges, edges)
+    gram = edges @ edges.swapaxes(1, 2)
     factorial = {1: 1, 2: 2, 3: 6}[edges.shape[1]]
     return np.sqrt(np.maximum(np.linalg.det(gram), 0)) / factorial
 
@@ -130,6 +131,20 @@ def rectangle(width: float, height: float, edge: float) -> Domain:
     right, up, across = corner + n_y + 1, corner + 1, corner + n_y + 2
     cells = np.concatenate([np.stack([corner, right, across], 1), np.stack([corner, across, up], 1)])
     return make_domain(np.stack([x.ravel(), y.ravel()], 1), cells)
+
+
+def slab(width: float, height: float, depth: float, edge: float) -> Domain:
+    """[0, width] x [0, height] x [0, depth] in bricks no longer than `edge`, each cut into six tetrahedra; K = identity."""
+    sides = np.array([width, height, depth])
+    if not ((sides > 0).all() and edge > 0):
+        raise InputError(f"a slab needs positive sides and edge, not {width}, {height}, {depth}, {edge}")
+    n_bricks = np.maximum(1, np.ceil(sides / edge - 1e-9).astype(np.int64))
+    grid = np.stack(np.meshgrid(*[np.arange(n + 1) for n in n_bricks], indexing="ij"), -1).reshape(-1, 3)
+    step = np.array([(n_bricks[1] + 1) * (n_bricks[2] + 1), n_bricks[2] + 1, 1])
+    corner = grid[(grid < n_bricks).all(axis=1)] @ step
+    # From corner to opposite corner along three edges, in each of the six orders: neighbouring bricks agree on their face.
+    walks = [np.cumsum([0, *step[list(order)]]) for order in permutations(range(3))]
+    return make_domain(grid / n_bricks * sides, np.concatenate([corner[:, None] + walk for walk in walks]))
 
 
 def unit_square(n_side: int) -> Domain:

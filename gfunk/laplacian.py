@@ -71,7 +71,16 @@ def fem_laplacian(domain: Domain, mass: Literal["lumped", "consistent"] = "lumpe
     """P1 elements on triangles (plane or surface) and tetrahedra: S_ij = sum over cells of |cell| grad_i . K grad_j."""
     if not domain.has_cells:
         raise InputError("finite elements need cells; for a bare cloud of points use the knn Laplacian")
-    stiffness, consistent = element_matrices(domain)
+    return assembled(domain, *element_matrices(domain), mass)
+
+
+def assembled(
+    domain: Domain,
+    stiffness: Float[np.ndarray, "cell corner corner"],
+    consistent: Float[np.ndarray, "cell corner corner"],
+    mass: Literal["lumped", "consistent"],
+) -> Laplacian:
+    """Matrices of the nodes from those of the cells."""
     summed = _assembled(domain.cells, consistent, domain.n_nodes)
     lumped = csr_array(dia_array((np.asarray(summed.sum(axis=1)).reshape(1, -1), [0]), shape=summed.shape))
     return Laplacian(
@@ -86,7 +95,7 @@ def element_matrices(
     n_corners = domain.cells.shape[1]
     size = cell_sizes(domain.points, domain.cells)
     gradient = _hat_gradients(domain)
-    stiffness = np.einsum("c,cai,cij,cbj->cab", size, gradient, domain.cell_diffusion(), gradient)
+    stiffness = size[:, None, None] * (gradient @ domain.cell_diffusion() @ gradient.swapaxes(1, 2))
     # Integral of hat_a hat_b over a simplex of d = n_corners - 1 dimensions: |cell| (1 + delta_ab) / ((d + 1)(d + 2)).
     share = (np.ones((n_corners, n_corners)) + np.eye(n_corners)) / (n_corners * (n_corners + 1))
     return stiffness, size[:, None, None] * share
@@ -261,7 +270,7 @@ def off_diagonal_rows(
 def _hat_gradients(domain: Domain) -> Float[np.ndarray, "cell corner dim"]:
     """Gradient of each corner's hat function, within the simplex (tangent to it on surfaces)."""
     edges = domain.points[domain.cells[:, 1:]] - domain.points[domain.cells[:, :1]]
-    gram = np.einsum("cai,cbi->cab", edges, edges)
+    gram = edges @ edges.swapaxes(1, 2)
     others = np.linalg.solve(gram, edges)
     return np.concatenate([-others.sum(axis=1, keepdims=True), others], axis=1)
 

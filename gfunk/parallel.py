@@ -1,10 +1,12 @@
 """The same work on many items, over the cores of this machine or of a cluster."""
 
 import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from typing import TypeVar
 
@@ -26,7 +28,7 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], n_workers
         yield from map(work, items)
         return
     with _one_thread_each(), ProcessPoolExecutor(min(n_workers, len(items)), mp_context=get_context("spawn")) as pool:
-        yield from _cancelled_on_error(pool, pool.map(work, items))
+        yield from map(pickle.loads, _cancelled_on_error(pool, pool.map(partial(_pickled, work), items)))
 
 
 def on_cluster(work: Callable[[Item], Result], items: Sequence[Item], address: str) -> Iterator[Result]:
@@ -50,6 +52,11 @@ def on_cluster(work: Callable[[Item], Result], items: Sequence[Item], address: s
             raise InputError(
                 f"workers of {address} died again and again on the same task, perhaps for want of memory"
             ) from error
+
+
+def _pickled(work: Callable[[Item], Result], item: Item) -> bytes:
+    # Here, as torch would hand over each tensor as an open file, and a process may have but a thousand of those.
+    return pickle.dumps(work(item))
 
 
 def _cancelled_on_error(pool: ProcessPoolExecutor, results: Iterable[Result]) -> Iterator[Result]:

@@ -107,8 +107,9 @@ def simulate_missing(
 ) -> Iterator[int]:
     """Simulate and write each seed's sample; yields the seed when its file is there.
 
-    On the CPU one sample a process; on another device as many at once as hold NODES_AT_ONCE nodes. The workers of a Dask
-    scheduler send their samples back, so they need not see the folder.
+    On the CPU one sample a process; on another device as many at once as hold NODES_AT_ONCE nodes, the first alone: while
+    work for the device is compiled, the cores prepare the others. The workers of a Dask scheduler send their samples back,
+    so they need not see the folder.
     """
     if scheduler is not None:
         for sample in on_cluster(problem.sample, seeds, scheduler):
@@ -123,7 +124,7 @@ def simulate_missing(
     waiting: list[Any] = []
     for number, experiment in enumerate(in_parallel(problem.experiment, seeds, n_workers), start=1):
         waiting.append(experiment)
-        if number == len(seeds) or sum(each.n_nodes for each in waiting) >= NODES_AT_ONCE:
+        if number in (1, len(seeds)) or sum(each.n_nodes for each in waiting) >= NODES_AT_ONCE:
             for sample in problem.solved(waiting, device):
                 write_sample(folder, sample)
                 yield sample.seed
