@@ -14,17 +14,16 @@ from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from gfunk.errors import InputError
-from gfunk.physics.cells import (
-    CELLS,
-    AlievPanfilov,
-    Cell,
-    Courtemanche,
-    Gate,
-    MitchellSchaeffer,
-    stepped,
-)
+from gfunk.physics.cells import Cell, Gate, stepped
+from gfunk.physics.models import CELLS
+from gfunk.physics.models.aliev_panfilov import AlievPanfilov
+from gfunk.physics.models.courtemanche import Courtemanche
+from gfunk.physics.models.mitchell_schaeffer import MitchellSchaeffer
+from gfunk.physics.models.ten_tusscher import TenTusscher
 
 HEALTHY, REMODELLED = Courtemanche(), CELLS["courtemanche-af"]
+OUTER = TenTusscher()
+INNER, MIDDLE = replace(OUTER, g_to=0.073, is_endocardial=True), replace(OUTER, g_ks=0.098)
 # What openCARP's ionic library makes of the same cell.
 ROUNDED = Courtemanche(
     g_kr=0.0294, g_ks=0.129, g_ca_l=0.1238, nak_max=0.60, g_background_na=6.74e-4, g_background_ca=1.13e-3,
@@ -33,8 +32,8 @@ ROUNDED = Courtemanche(
         *(0.0, 1.0, 0.999, 11.2, 1.02e-4, 139.0, 1.49, 1.49),
     ),
 )  # fmt: skip
-# Where a formula reads 0 / 0 or changes: m, h and j, xr, d, xr, release_w, xs.
-SINGULAR_MV = [-47.13, -40.0, -14.1, -10.0, 3.3328, 7.9, 19.9]
+# Where a formula reads 0 / 0 or changes. Courtemanche: m, h and j, xr, d, xr, release_w, xs; ten Tusscher: h and j, ca_l.
+SINGULAR_MV = {HEALTHY: [-47.13, -40.0, -14.1, -10.0, 3.3328, 7.9, 19.9], OUTER: [-40.0, 15.0]}
 PULSE_MS = 2.0
 UPSTROKE_MS = 5.0
 
@@ -126,10 +125,10 @@ def beat_after(
 
 
 @cache
-def two_beats(cell: Courtemanche, rtol: float) -> tuple[Beat, Beat]:
+def two_beats(cell: Courtemanche | TenTusscher, rtol: float) -> tuple[Beat, Beat]:
     """Paced at 1 Hz with 20 pA/pF for 2 ms."""
     first, state = beat_after(cell, np.array(list(cell.resting.values())), 20.0, 1000.0, rtol)
-    second, _ = beat_after(cell, state, 20.0, 400.0, rtol)
+    second, _ = beat_after(cell, state, 20.0, 500.0, rtol)
     return first, second
 
 
@@ -185,7 +184,63 @@ def test_the_remodelled_cell_rests_deeper_and_repolarises_sooner():
     assert two_beats(HEALTHY, 3e-5)[1].apd90 == pytest.approx(297.5, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", CELLS)
+# Rates of ten Tusscher's outer cell as an export of its CellML model to another program gives them, below -40 mV and in the
+# plateau, by the order of its states; and what the inner and the middle layer change.
+LOW = [-61.3, 0.31, 0.42, 0.57, 0.11, 0.38, 0.07, 0.93, 0.012, 0.004, 0.83, 0.91, 0.97, 0.94, 9.1, 137.2, 1.9e-4, 3.1, 7e-4]
+HIGH = [23.7, 0.99, 0.002, 0.013, 0.22, 0.05, 0.31, 0.4, 0.8, 0.88, 0.6, 0.45, 0.62, 0.35, 8.8, 135.9, 0.0011, 2.2, 0.6]
+RATES_LOW = [
+    *(12.58792957, -2.33829853, -0.009526671559, -0.001633887288, -0.0002495760854, -0.08176529443, -0.0006122206446),
+    *(0.00154795956, -0.001466213804, -0.005458798604, 0.0008427108208, 0.0009243011252, 0.0003644894771),
+    *(0.0002619638828, 0.001674481196, -0.0001703244179, -7.788705088e-07, 0.0009669088434, 3.531111823e-05),
+]
+RATES_HIGH = [
+    *(-13.604233, 0.1826650284, -0.011333293, -0.03000069338, 0.03109867363, -0.01425358931, 0.0005694242187),
+    *(-0.08663819747, -0.08377180495, 0.4822649682, -0.003522860742, -0.008055838505, -0.08459459459),
+    *(-0.01069841326, -5.642019819e-05, -0.001644062623, 4.097367395e-05, -0.01105802438, -0.2257062194),
+]
+V, S, K_IN = (list(OUTER.resting).index(name) for name in ("v", "s", "k_in"))
+
+
+@pytest.mark.parametrize(
+    ("cell", "state", "expected", "changes"),
+    [
+        (OUTER, LOW, RATES_LOW, {}),
+        (OUTER, HIGH, RATES_HIGH, {}),
+        (INNER, LOW, RATES_LOW, {V: 12.64987344, S: 7.040802321e-05, K_IN: -0.0001630840515}),
+        (INNER, HIGH, RATES_HIGH, {V: -5.834849465, S: -0.04837846604, K_IN: -0.0007359311494}),
+        (MIDDLE, LOW, RATES_LOW, {V: 12.60204641, K_IN: -0.0001686743575}),
+        (MIDDLE, HIGH, RATES_HIGH, {V: -10.9330517, K_IN: -0.001331839162}),
+    ],
+    ids=[f"{layer} {v}" for layer in ("outer", "inner", "middle") for v in ("low", "high")],
+)
+def test_ten_tusschers_rates_are_those_of_its_cellml_model(
+    cell: TenTusscher, state: list[float], expected: list[float], changes: dict[int, float]
+):
+    expected = [changes.get(row, rate) for row, rate in enumerate(expected)]
+    np.testing.assert_allclose(derivative(cell, np.array(state), 0.0), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (0, Beat(-85.2300, 35.7799, 121.0099, 344.8786, 180.5580, 262.3391, 290.3451)),
+        (1, Beat(-85.4757, 37.3752, 122.8508, 362.9488, 195.1111, 279.8891, 307.8942)),
+    ],
+)
+def test_ten_tusschers_beats_are_those_of_its_cellml_model(number: int, expected: Beat):
+    """Of the same export, by LSODA with relative tolerance 1e-9."""
+    found = two_beats(OUTER, 1e-4)[number]
+    for name, value in vars(expected).items():
+        assert getattr(found, name) == pytest.approx(value, rel=1e-3), name
+
+
+def test_the_middle_of_the_wall_beats_longest():
+    start = np.array(list(OUTER.resting.values()))
+    outer, inner, middle = (beat_after(cell, start, 20.0, 500.0, rtol=1e-3)[0].apd90 for cell in (OUTER, INNER, MIDDLE))
+    assert abs(inner - outer) < 10 and middle > outer + 50
+
+
+@pytest.mark.parametrize("name", [name for name in CELLS if name != "ten-tusscher"])
 def test_at_rest_nothing_moves(name: str):
     cell = CELLS[name]
     resting = np.array(list(cell.resting.values()))
@@ -194,6 +249,15 @@ def test_at_rest_nothing_moves(name: str):
     assert abs(rate[0]) < (1e-3 if name == "courtemanche" else 1e-6)
     second_later = solved(cell, resting, 1000.0, 0.0, 1e-6)(1000.0)
     np.testing.assert_allclose(second_later, resting, rtol=5e-3 if name == "courtemanche" else 1e-3, atol=1e-6)
+
+
+def test_left_alone_a_cell_used_to_beating_stays_near_its_rest():
+    # The published start of ten Tusscher's cell is that of one that beats once a second.
+    resting = np.array(list(OUTER.resting.values()))
+    assert abs(derivative(OUTER, resting, 0.0)[0]) < 1e-3
+    path = solved(OUTER, resting, 1000.0, 0.0, 1e-6)(np.linspace(0, 1000, 101))
+    assert path[0, -1] == pytest.approx(-85.5266, abs=1e-3)
+    assert np.ptp(path[0]) < 0.3
 
 
 @pytest.mark.parametrize(("dt_ms", "peak"), [(0.01, 25.36), (0.02, 26.27)])
@@ -210,6 +274,7 @@ def test_the_first_order_step_overshoots_the_peak_as_known(dt_ms: float, peak: f
 # A cell, a stimulus in mV/ms, steps and a duration in ms, through an upstroke.
 UPSTROKES = {
     "courtemanche": (HEALTHY, 20.0, (0.02, 0.01, 0.005), 1.2),
+    "ten-tusscher": (OUTER, 20.0, (0.02, 0.01, 0.005), 1.2),
     "mitchell-schaeffer": (MitchellSchaeffer(), 10.0, (0.05, 0.025, 0.0125), 4.0),
     "aliev-panfilov": (AlievPanfilov(), 10.0, (0.2, 0.1, 0.05), 12.0),
 }
@@ -222,7 +287,7 @@ def upstroke(name: str) -> tuple[np.ndarray, np.ndarray]:
     start = np.array(list(cell.resting.values()))
     if name == "mitchell-schaeffer":
         start[0] = -60
-    if name == "courtemanche":
+    if name in ("courtemanche", "ten-tusscher"):
         path = solved(cell, start, PULSE_MS, stimulus, 1e-4)
         times = np.linspace(0, PULSE_MS, 1001)
         start = path(times[np.flatnonzero(path(times)[0] > -39)[0]])
@@ -276,7 +341,7 @@ def test_no_step_takes_a_gate_out_of_0_to_1(seed: int, dt_ms: float, is_double: 
 @pytest.mark.parametrize("name", CELLS)
 def test_rates_and_steps_are_finite_at_any_voltage(name: str, dtype: torch.dtype):
     cell = CELLS[name]
-    voltages = torch.tensor([*SINGULAR_MV, *np.linspace(-120, 80, 4001)], dtype=dtype)
+    voltages = torch.tensor([*SINGULAR_MV[HEALTHY], *SINGULAR_MV[OUTER], *np.linspace(-120, 80, 4001)], dtype=dtype)
     state = random_state(cell, len(voltages), 2, dtype)
     state[0] = voltages
     rates = cell.rates(dict(zip(cell.resting, state.unbind(), strict=True)))
@@ -287,28 +352,32 @@ def test_rates_and_steps_are_finite_at_any_voltage(name: str, dtype: torch.dtype
         assert later.isfinite().all() and later.dtype == dtype
 
 
-def courtemanche_at(voltages: Tensor) -> Tensor:
-    resting = torch.tensor(list(HEALTHY.resting.values()), dtype=voltages.dtype)
+def rates_at(cell: Cell, voltages: Tensor) -> Tensor:
+    """Everything a cell says that is at rest but for its voltage."""
+    resting = torch.tensor(list(cell.resting.values()), dtype=voltages.dtype)
     state = resting[:, None].repeat(1, len(voltages))
     state[0] = voltages
-    return numbers_of(HEALTHY.rates(dict(zip(HEALTHY.resting, state.unbind(), strict=True))))
+    return numbers_of(cell.rates(dict(zip(cell.resting, state.unbind(), strict=True))))
 
 
-@pytest.mark.parametrize("singular_mV", [v for v in SINGULAR_MV if v != -40])
-def test_rates_pass_smoothly_through_each_singular_voltage(singular_mV: float):
+@pytest.mark.parametrize(
+    ("cell", "singular_mV"), [(cell, v) for cell, voltages in SINGULAR_MV.items() for v in voltages if v != -40]
+)
+def test_rates_pass_smoothly_through_each_singular_voltage(cell: Cell, singular_mV: float):
     near = singular_mV + torch.linspace(-0.05, 0.05, 201, dtype=torch.float64)
-    found = courtemanche_at(near)
+    found = rates_at(cell, near)
     # Between neighbours 0.0005 mV apart no rate changes by more than a smooth one could, and float32 says the same.
     assert (found.diff(dim=1).abs() <= 1e-3 * found.abs().amax(1, keepdim=True)).all()
     curved = found.diff(n=2, dim=1).abs().amax(1)
     assert (curved <= 1e-5 * found.abs().amax(1)).all()
     single = near.float()
-    torch.testing.assert_close(courtemanche_at(single).double(), courtemanche_at(single.double()), rtol=2e-4, atol=1e-7)
+    torch.testing.assert_close(rates_at(cell, single).double(), rates_at(cell, single.double()), rtol=2e-4, atol=1e-7)
 
 
-def test_only_h_and_j_jump_and_only_at_minus_40_mV():
-    below, above = courtemanche_at(torch.tensor([-40 - 1e-9, -40 + 1e-9], dtype=torch.float64)).T
-    labels = [n for n, r in HEALTHY.rates(_named_rest(HEALTHY)).items() for _ in range(2 if isinstance(r, Gate) else 1)]
+@pytest.mark.parametrize("cell", [HEALTHY, OUTER])
+def test_only_h_and_j_jump_and_only_at_minus_40_mV(cell: Cell):
+    below, above = rates_at(cell, torch.tensor([-40 - 1e-9, -40 + 1e-9], dtype=torch.float64)).T
+    labels = [n for n, r in cell.rates(_named_rest(cell)).items() for _ in range(2 if isinstance(r, Gate) else 1)]
     jumps = (above - below).abs() > 1e-6 * (above.abs() + below.abs())
     assert {name for name, is_jump in zip(labels, jumps, strict=True) if is_jump} == {"h", "j"}
 
@@ -317,23 +386,24 @@ def _named_rest(cell: Cell) -> dict[str, Tensor]:
     return dict(zip(cell.resting, at_rest(cell).unbind(), strict=True))
 
 
-def repolarisation(dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Times and voltages of a beat of Courtemanche's cell: 0.05 ms a step in the upstroke, 0.5 ms later."""
-    state, times, voltages = at_rest(HEALTHY, dtype), [0.0], [-81.18]
+def repolarisation(cell: Cell, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Times and voltages of a beat: 0.05 ms a step in the upstroke, 0.5 ms later."""
+    state, times, voltages = at_rest(cell, dtype), [0.0], [cell.resting["v"]]
     for n_steps, dt_ms, stimulus in ((40, 0.05, 20.0), (60, 0.05, 0.0), (605, 0.5, 0.0)):
         for _ in range(n_steps):
-            state = advance(HEALTHY, state, dt_ms, stimulus)
+            state = advance(cell, state, dt_ms, stimulus)
             times.append(times[-1] + dt_ms)
             voltages.append(float(state[0]))
     return np.array(times), np.array(voltages)
 
 
-def test_single_precision_does_not_drift_over_an_action_potential():
-    (times, double), (_, single) = repolarisation(torch.float64), repolarisation(torch.float32)
+@pytest.mark.parametrize("cell", [HEALTHY, OUTER])
+def test_single_precision_does_not_drift_over_an_action_potential(cell: Cell):
+    (times, double), (_, single) = repolarisation(cell, torch.float64), repolarisation(cell, torch.float32)
     assert np.abs(single - double)[times > 5].max() < 0.01
-    level = double.max() - 0.9 * (double.max() + 81.18)
+    level = double.max() - 0.9 * (double.max() - double[0])
     ends = [times[np.flatnonzero(v > level)[-1]] + 0.5 * _overshoot(v, level) for v in (single, double)]
-    assert ends[1] > 290
+    assert ends[1] > 280
     assert ends[0] == pytest.approx(ends[1], abs=0.1)
 
 
@@ -403,8 +473,9 @@ def test_an_unknown_order_is_refused():
 # Checked signatures can't be compiled: its own process, without the checks.
 COMPILED = """
 import sys, torch
-from gfunk.physics.cells import CELLS, stepped
-for name, order in (("courtemanche", 1), ("mitchell-schaeffer", 2), ("aliev-panfilov", 2)):
+from gfunk.physics.cells import stepped
+from gfunk.physics.models import CELLS
+for name, order in (("courtemanche", 1), ("ten-tusscher", 2), ("mitchell-schaeffer", 2), ("aliev-panfilov", 2)):
     cell = CELLS[name]
     torch.compiler.reset()
     state = {name: torch.full((5, 2), value) for name, value in cell.resting.items()}

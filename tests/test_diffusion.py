@@ -37,8 +37,9 @@ domains = {
     "thin triangles": with_diffusion(sliver_mesh(), 1e-4 * np.eye(2)),
     "cloud": cloud(150, rotated_tensor(0.4, 9.0, 1.0)),
 }
+MASSES = ("consistent", "lumped", "averaged")
 cases = {
-    **{f"{name}, {mass}": (domains[name], mass) for name in list(domains)[:-1] for mass in ("consistent", "lumped")},
+    **{f"{name}, {mass}": (domains[name], mass) for name in list(domains)[:-1] for mass in MASSES},
     "cloud": (domains["cloud"], "consistent"),
 }
 each_case = pytest.mark.parametrize(("domain", "mass"), cases.values(), ids=cases.keys())
@@ -108,7 +109,7 @@ def assert_bounds_hold(domain: Domain, dt: float, mass: str):
 
 
 steps_ms = st.floats(-4, 2).map(lambda power: 10**power)
-masses = st.sampled_from(["consistent", "lumped"])
+masses = st.sampled_from(MASSES)
 
 
 @given(seed=seeds, dt=steps_ms, mass=masses, thinness=st.floats(-2, 0), ratio=st.floats(1, 50), angle=st.floats(0, 3.2))

@@ -17,6 +17,7 @@ from gfunk.domain import (
     perturbed_square,
     rectangle,
     refined,
+    slab,
     unit_square,
 )
 from gfunk.errors import InputError
@@ -227,6 +228,25 @@ def test_a_rectangle_without_size_is_refused(sides: tuple):
 def test_a_square_of_one_node_is_refused():
     with pytest.raises(InputError, match="at least 2 nodes a side, not 1"):
         unit_square(1)
+
+
+def test_a_slab_is_filled_by_tetrahedra_that_meet_face_to_face():
+    brick = slab(2.0, 0.7, 0.3, 0.3)
+    assert brick.n_nodes == 8 * 4 * 2
+    assert np.isclose(cell_sizes(brick.points, brick.cells).sum(), 2.0 * 0.7 * 0.3)
+    assert brick.points.max(axis=0).tolist() == [2.0, 0.7, 0.3]
+    faces = np.sort(np.concatenate([np.delete(brick.cells, corner, axis=1) for corner in range(4)]), axis=1)
+    faces, count = np.unique(faces, axis=0, return_counts=True)
+    # A face belongs to two cells, or to one and then lies in a side of the slab.
+    ends = brick.points[faces[count == 1]]
+    in_a_side = (np.ptp(ends, axis=1) == 0) & np.isin(ends[:, 0], [0.0, 2.0, 0.7, 0.3])
+    assert count.max() == 2 and in_a_side.any(axis=1).all()
+
+
+@pytest.mark.parametrize("sizes", [(0.0, 1.0, 1.0, 0.5), (1.0, 1.0, -1.0, 0.5), (1.0, 1.0, 1.0, 0.0)])
+def test_a_slab_without_sides_is_refused(sizes: tuple[float, ...]):
+    with pytest.raises(InputError, match="a slab needs positive sides and edge"):
+        slab(*sizes)
 
 
 def test_the_size_of_a_box_of_tetrahedra_is_its_volume():

@@ -57,8 +57,9 @@ domains = {
     "cloud in space": cloud(120, skew_tensor),
 }
 meshes = {name: domain for name, domain in domains.items() if domain.has_cells}
+MASSES = ("lumped", "consistent", "averaged")
 methods = {
-    **{f"fem, {mass}, {name}": (meshes[name], Fem(mass=mass)) for name in meshes for mass in ("lumped", "consistent")},
+    **{f"fem, {mass}, {name}": (meshes[name], Fem(mass=mass)) for name in meshes for mass in MASSES},
     **{f"{type(how).__name__}, {name}": (domains[name], how) for name in domains for how in (Knn(), PaperGraph())},
 }
 each_method = pytest.mark.parametrize(("domain", "how"), methods.values(), ids=methods.keys())

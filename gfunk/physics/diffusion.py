@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, exp2, floor, log, log2, sqrt
-from typing import Literal
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from gfunk.domain import Domain
 from gfunk.errors import InputError
-from gfunk.laplacian import element_matrices, fem_laplacian, knn_laplacian, off_diagonal_rows
+from gfunk.laplacian import Mass, assembled, element_matrices, knn_laplacian, off_diagonal_rows
 from gfunk.sparse_solver import symmetric_solver
 
 
@@ -49,12 +48,13 @@ class HalfStep:
         return max(1, ceil(log(2 / reduction) / log((root + 1) / (root - 1)))) if root > 1 + 1e-9 else 1
 
 
-def half_step(domain: Domain, dt: float, mass: Literal["consistent", "lumped"] = "consistent") -> HalfStep:
+def half_step(domain: Domain, dt: float, mass: Mass = "consistent") -> HalfStep:
     """The matrix of half a step of length dt / 2, and bounds of its eigenvalues."""
-    matrices = fem_laplacian(domain, mass) if domain.has_cells else knn_laplacian(domain)
+    blocks = element_matrices(domain, mass) if domain.has_cells else None
+    matrices = assembled(domain, *blocks) if blocks else knn_laplacian(domain)
     matrix = csr_array(matrices.mass + dt / 2 * matrices.stiffness)
     diagonal = matrix.diagonal()
-    smallest, largest = _bounds(domain, matrix, dt, mass)
+    smallest, largest = _bounds_of_cells(*blocks, matrix, dt) if blocks else _bounds_of_graph(matrix)
     neighbors, entries = off_diagonal_rows([matrix, matrices.stiffness])
     # Rounded outwards to an eighth of an octave: alike domains get like bounds, and can be stepped together.
     lower, upper = floor(8 * log2(smallest)), ceil(8 * log2(largest))
@@ -121,21 +121,23 @@ def _product(step: HalfStep, x: Tensor) -> Tensor:
     return total
 
 
-def _bounds(domain: Domain, matrix: csr_array, dt: float, mass: Literal["consistent", "lumped"]) -> tuple[float, float]:
+def _bounds_of_graph(matrix: csr_array) -> tuple[float, float]:
+    """Bounds of the eigenvalues of diag(A)^-1 A by Gershgorin's circles: row sums of A are the lumped mass, all positive."""
+    return float((np.asarray(matrix.sum(axis=1)).ravel() / matrix.diagonal()).min()), 2.0
+
+
+def _bounds_of_cells(
+    stiffness: Float[np.ndarray, "cell corner corner"],
+    mass: Float[np.ndarray, "cell corner corner"],
+    matrix: csr_array,
+    dt: float,
+) -> tuple[float, float]:
     """Bounds of the eigenvalues of diag(A)^-1 A.
 
-    Finite elements: x . A x is a sum over cells, so x . A x / x . diag(A) x lies between the extremes of the cells' own
-    quotients (Wathen 1987). The lower one is far too low where a few cells are thin; there the eigenvalue itself is found.
-    Clouds have a graph Laplacian with lumped mass, where Gershgorin's circles say as much.
+    x . A x is a sum over cells, so x . A x / x . diag(A) x lies between the extremes of the cells' own quotients (Wathen
+    1987). The lower one is far too low where a few cells are thin; there the eigenvalue itself is found.
     """
-    diagonal = matrix.diagonal()
-    if not domain.has_cells:
-        # Row sums of A are the mass.
-        return float((np.asarray(matrix.sum(axis=1)).ravel() / diagonal).min()), 2.0
-    stiffness, consistent = element_matrices(domain)
-    if mass == "lumped":
-        consistent = consistent.sum(axis=2)[:, :, None] * np.eye(consistent.shape[1])
-    block = consistent + dt / 2 * stiffness
+    block = mass + dt / 2 * stiffness
     scale = 1 / np.sqrt(np.einsum("caa->ca", block))
     quotients = np.linalg.eigvalsh(scale[:, :, None] * block * scale[:, None, :])
     smallest, largest = float(quotients.min()), float(quotients.max())

@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle, triangulated, voxel_means
-from gfunk.physics.monodomain import diffusivity, simulate_many
+from gfunk.physics.diffusion import HalfStep
+from gfunk.physics.monodomain import coupling, diffusivity, simulate_many
 from gfunk.physics.stimulus import Stimulus
 from gfunk.store import Sample
 
@@ -38,6 +39,7 @@ class Experiment:
 
     seed: int
     tissue: Domain
+    coupling: HalfStep
     stimulus: Stimulus
     kept: Domain
     nearest: Int[np.ndarray, " place"]  # the node of `tissue` whose value each point of `kept` takes
@@ -72,6 +74,7 @@ class TissueProblem:
             cell=self.pacing.cell,
             scheme=self.pacing.scheme,
             device=device,
+            couplings=[each.coupling for each in experiments],
         )
         for each, wave in zip(experiments, waves, strict=True):
             values = wave.values_mV[:, :, each.nearest].astype(np.float64)
@@ -131,9 +134,11 @@ def _experiment(
 
     mesh = rectangle(width, height, pacing.edge_mm)
     points, nearest = voxel_means(mesh.points, pacing.voxel_mm)
+    fine = tissue(mesh.points, mesh.cells)
     return Experiment(
         seed=seed,
-        tissue=tissue(mesh.points, mesh.cells),
+        tissue=fine,
+        coupling=coupling(fine, pacing.scheme),
         stimulus=Stimulus(sites=(site,), radius_mm=pacing.radius_mm, strength=pacing.strength),
         kept=tissue(points, triangulated(points)),
         nearest=nearest,
