@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check slow gpu clean
+.PHONY: demo test check slow gpu rivals clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,22 @@ slow: $(VENV)/ready-dev
 
 gpu: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -m gpu
+
+# Other solvers, each in an environment of its own: finitewave needs numpy<2, and torch comes first so that no GPU build is pulled in.
+RIVALS := .rivals
+
+$(RIVALS)/torchcor/ready: constraints.txt
+	$(PYTHON) -m venv $(RIVALS)/torchcor
+	$(RIVALS)/torchcor/bin/python -m pip install --quiet -c constraints.txt torch
+	$(RIVALS)/torchcor/bin/python -m pip install --quiet -c constraints.txt torchcor==1.0.6
+	touch $@
+
+$(RIVALS)/finitewave/ready:
+	$(PYTHON) -m venv $(RIVALS)/finitewave
+	$(RIVALS)/finitewave/bin/python -m pip install --quiet finitewave==0.9.3
+	touch $@
+
+rivals: $(RIVALS)/torchcor/ready $(RIVALS)/finitewave/ready
 
 clean:
 	rm -rf $(VENV) demo

@@ -24,7 +24,7 @@ from gfunk.training import Draw, TrainingConfig, can_replay, put_gradients
 
 @dataclass(frozen=True, kw_only=True)
 class Ceilings:
-    """What this device does at best: large products of matrices, float32 and bfloat16; a large copy, bytes read and written."""
+    """What this device does at best: products of large matrices (float32, bfloat16), and a large copy (read and written)."""
 
     flops_per_second: float
     half_flops_per_second: float
@@ -74,13 +74,14 @@ def cost(
     batch, true = data.take(chosen)
     durations = torch.diff(data.times).tolist()
 
+    replay = Replay(can_replay(data, variant.integrator))
+
     @torch.no_grad()
     def predict():
-        rollout(step, true[:, 0], batch, durations, variant.integrator)
+        replay("predict", lambda first: (rollout(step, first, batch, durations, variant.integrator),), true[:, 0])
 
     training = variant.training or TrainingConfig(epochs=1, batch_size=1, learning_rate=1.0)
     whole = Draw(chosen=np.arange(data.n_trajectories), start=0, stride=1, cuts=1, n_steps=len(durations), is_coarse=False)
-    replay = Replay(can_replay(data, variant.integrator))
     times = data.times.tolist()
 
     def learn():

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gfunk.commands import bench, demo, evaluate, recipes, results, simulate, train
+from gfunk.commands import bench, demo, evaluate, recipes, results, simulate, train, verify
 from gfunk.errors import InputError
 from gfunk.parallel import default_workers
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 on success, 2 with one line for bad input, 130 when interrupted."""
+    """Run a command; 0 on success, 1 where `verify` finds a law broken, 2 with one line for bad input, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words, argparse.Namespace(words=words))
+    status = 0
     try:
-        options.command(options)
+        status = options.command(options) or 0
         sys.stdout.flush()
     except InputError as error:
         return _refused(str(error))
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "the GPU's memory is full: take fewer trajectories at a time (--batch; --set training.batch_size=...), "
             "recompute instead of keeping (--set training.saves_memory=True) or launch instead of replaying (--no-replay)"
         )
-    return 0
+    return status
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -118,11 +119,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     shared(each, "workers", "device", "set", "record")
 
-    each = command(bench, "what operators cost, beside the least they could")
-    each.add_argument("recipe", nargs="?", default="heat")
+    each = command(bench, "what operators or the solver cost, beside the least they could and beside rivals")
+    each.add_argument("recipe", nargs="?", default="heat", help="a recipe, for its operators, or `solver`")
     each.add_argument("--variant", action="append", help="default: ours and paper")
     each.add_argument("--n", type=_positive, default=20, help="trajectories at a time")
+    each.add_argument("--rivals", type=Path, default=Path(".rivals"), help="folder of other solvers (`make rivals`)")
+    each.add_argument("--no-errors", action="store_true", help="solver: don't find out how wrong each solver is")
     shared(each, "workers", "device", "set", "record", "compile")
+
+    each = command(verify, "try the solver's laws out on this machine; status 1 if any fails")
+    each.add_argument("--out", type=Path, help="folder for pictures (default: none are drawn)")
+    each.add_argument("--quick", action="store_true", help="leave out the 2-D benchmark: less than a minute on two cores")
+    shared(each, "device")
 
     command(results, "what was reached, on what, by which command")
     return parser

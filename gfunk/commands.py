@@ -167,6 +167,42 @@ def evaluate(options: argparse.Namespace):
 
 
 def bench(options: argparse.Namespace):
+    if options.recipe == "solver":
+        _bench_solver(options)
+    else:
+        _bench_operators(options)
+
+
+def _bench_solver(options: argparse.Namespace):
+    from gfunk.experiments import chosen_device
+    from gfunk.race import RIVALS, raced
+    from gfunk.records import hardware, record
+    from gfunk.solver_cost import sheets, solver_cost, tube
+
+    device = chosen_device(options.device)
+    is_gpu = device.type == "cuda"
+    # As much as keeps a GPU busy; a core is with the smallest.
+    cases = (sheets(300, 110.0), tube(50_000, 100, 100.0)) if is_gpu else (sheets(1, 30.0), tube(10_000, 1, 30.0))
+    with bar("stepping", len(cases)) as advance:
+        rows = []
+        for case in cases:
+            rows.append(asdict(solver_cost(case, device)))
+            advance()
+    answer: dict[str, Any] = {"device": hardware(device), "rows": rows}
+    if not is_gpu:
+        interpreters = {name: options.rivals / name / "bin" / "python" for name in RIVALS}
+        with bar("racing", None) as advance:
+            race = raced(interpreters, with_errors=not options.no_errors, on_run=advance)
+        answer |= asdict(race)
+        rows = answer["rows"] = [*rows, *race.table]
+        for name, reason in race.left_out.items():
+            people.print(f"{name} is left out: {reason}")
+    if options.record is not None:
+        record(options.record, {"recipe": "solver", "label": "cost", **answer}, options.words, device)
+    show(options.json, answer, rows)
+
+
+def _bench_operators(options: argparse.Namespace):
     from gfunk.bench import cost, measured_ceilings
     from gfunk.experiments import chosen_device, seeded_operator, simulated_set
     from gfunk.recipes.book import recipe_named
@@ -191,6 +227,37 @@ def bench(options: argparse.Namespace):
     if options.record is not None:
         record(options.record, {"recipe": recipe.name, "label": "cost", **answer}, options.words, device)
     show(options.json, answer, rows)
+
+
+def verify(options: argparse.Namespace) -> int:
+    from gfunk.experiments import chosen_device
+    from gfunk.figures import pyplot
+    from gfunk.records import hardware
+    from gfunk.verification import checks
+
+    device = chosen_device(options.device)
+    if options.out is not None:
+        # Both refuse now, not after minutes.
+        pyplot()
+        options.out.mkdir(parents=True, exist_ok=True)
+    findings, pictures = [], []
+    started = time.monotonic()
+    for check in checks(options.quick):
+        with bar(check.about, check.n_parts) as advance:
+            evidence = check.gather(device, advance)
+        findings += evidence.findings
+        if options.out is not None:
+            for name, draw in evidence.pictures.items():
+                draw(options.out / name)
+                pictures.append(str(options.out / name))
+    rows = [asdict(finding) | {"passed": finding.passed} for finding in findings]
+    all_passed = all(finding.passed for finding in findings)
+    answer = {
+        "passed": all_passed, "device": hardware(device), "seconds": round(time.monotonic() - started, 1),
+        "pictures": pictures, "rows": rows,
+    }  # fmt: skip
+    show(options.json, answer, rows, ["law", "found", "known", "tolerance", "unit", "passed"])
+    return 0 if all_passed else 1
 
 
 def results(options: argparse.Namespace):

@@ -21,7 +21,7 @@ def comparison_picture(
     columns: Sequence[int],
 ):
     """Truth, prediction and their difference at some times, beside the fibres, on a planar mesh."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(3, len(columns) + 1, figsize=(2.6 * (len(columns) + 1), 7.6), layout="constrained")
     x, y = domain.points.T
     error = prediction - truth
@@ -53,7 +53,7 @@ def comparison_picture(
     plt.close(figure)
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
     try:
         import matplotlib
     except ImportError as error:

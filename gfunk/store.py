@@ -8,6 +8,7 @@ under another name, then renamed. Anything whose checksum fails is not trusted.
 import hashlib
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -92,6 +93,8 @@ def read_sample(folder: Path, seed: int) -> Sample:
         raise InputError(
             f"{path}: dataset schema {note.get('schema')}, this version reads {DATASET_SCHEMA}: simulate it again"
         )
+    if note.get("seed") != str(seed):
+        raise CorruptFile(f"{path}: holds sample {note.get('seed')}, so it was renamed: delete it and make it again")
     domain = Domain(
         points=arrays["points"],
         cells=arrays["cells"],
@@ -107,19 +110,21 @@ def sample_path(folder: Path, seed: int) -> Path:
 
 
 def is_sample_whole(folder: Path, seed: int) -> bool:
-    """True if the sample is there and its checksum holds."""
+    """True if this sample is there, not another under its name, and its checksum holds."""
     try:
-        read_arrays(sample_path(folder, seed))
+        _, note = read_arrays(sample_path(folder, seed))
     except (FileNotFoundError, CorruptFile):
         return False
-    return True
+    return note.get("seed") == str(seed)
 
 
 def sample_seeds(folder: Path) -> list[int]:
     """Seeds of the samples in a dataset folder, in order."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such dataset; make it with `gfunk simulate`")
-    seeds = sorted(int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdigit())
+    names = [path.stem for path in folder.glob("*.safetensors")]
+    # As sample_path writes them; other files are not ours.
+    seeds = sorted(int(name) for name in names if name.isdecimal() and name == f"{int(name):06d}")
     if not seeds:
         raise InputError(f"{folder}: holds no trajectories; make them with `gfunk simulate`")
     return seeds
@@ -201,9 +206,13 @@ def write_bytes(path: Path, content: bytes):
         raise InputError(f"{path}: can't be written ({error.strerror or error})") from error
 
 
+# As write_bytes names a sample on its way: other hidden files are not ours to remove.
+_DRAFT = re.compile(r"\.[0-9]{6,}\.safetensors\.[a-z0-9_]{8}")
+
+
 def remove_old_drafts(folder: Path, older_than_seconds: float = 3600.0):
     """Remove what writers killed in the middle left behind. A draft lives for moments; a young one may be in use."""
-    for draft in folder.glob(".*.safetensors.*"):
+    for draft in (path for path in folder.glob(".*.safetensors.*") if _DRAFT.fullmatch(path.name)):
         # Another process may be cleaning up too.
         with suppress(FileNotFoundError):
             if time.time() - draft.stat().st_mtime > older_than_seconds:

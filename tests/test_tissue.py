@@ -1,6 +1,10 @@
 import json
+import os
+import subprocess
+import sys
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +23,7 @@ from gfunk.recipes import tissue_data
 from gfunk.recipes.book import recipe_named
 from gfunk.recipes.tissue_data import FibreSquareProblem, Pacing, RectangleProblem
 from gfunk.simulation import FIRST_SEED, split_of, split_seeds
-from gfunk.store import Sample, read_sample, sample_seeds, write_sample
+from gfunk.store import Sample, read_sample, sample_path, sample_seeds, write_sample
 
 seeds = st.integers(0, 2**32 - 1)
 # Coarse, fast and simple, but still a wave.
@@ -272,6 +276,185 @@ def test_a_mesh_too_coarse_for_its_stimulus_is_refused(capsys: pytest.CaptureFix
     options = ["--set", "pacing.edge_mm=10", "--set", "pacing.radius_mm=0.01", "--n", "1", "--workers", "1"]
     assert main(["simulate", "rectangles", "--out", str(tmp_path), "--split", "train", *options]) == 2
     assert "no node within 0.01 mm of site" in capsys.readouterr().err
+
+
+# Datasets that meet with an accident. What the waves are does not matter here: `unsolved` stands for the solver.
+
+
+def words_to_make(out: Path, *words: str) -> list[str]:
+    options = [word for name, value in TOY_SETTINGS.items() for word in ("--set", f"pacing.{name}={value}")]
+    return ["simulate", "rectangles", "--out", str(out), "--split", "train", "--workers", "1", *options, *words]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], out: Path, *words: str) -> str:
+    """The one line the command ends with."""
+    capsys.readouterr()
+    assert main(words_to_make(out, *words)) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1, said.err
+    return said.err
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+@pytest.fixture
+def dataset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Three samples, in a folder of their own."""
+    monkeypatch.setattr(tissue_data, "simulate_many", unsolved)
+    assert main(words_to_make(tmp_path / "whole", "--n", "3")) == 0
+    return tmp_path / "whole" / "train"
+
+
+@pytest.fixture
+def small_disk(dataset: Path, tmp_path: Path) -> Iterator[Path]:
+    """A disk with room for one sample and a half, if we may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    room = int(1.5 * sample_path(dataset, 0).stat().st_size) + 2**14
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}", "none", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root may mount a small disk")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a small disk as Linux does")
+def test_a_full_disk_is_said_in_one_line_and_with_more_room_the_same_command_ends_with_the_same_bytes(
+    capsys: pytest.CaptureFixture[str], dataset: Path, small_disk: Path
+):
+    said = refusal(capsys, small_disk / "waves", "--n", "3")
+    assert str(small_disk / "waves" / "train") in said and "No space left on device" in said
+    # One sample is there, whole; no other, nor a part of it.
+    whole = files_in(dataset)
+    made = files_in(small_disk / "waves" / "train")
+    assert made.keys() == {"000000.safetensors", "dataset.json"}
+    assert all(made[name] == whole[name] for name in made)
+    subprocess.run(["mount", "-o", "remount,size=10M", str(small_disk)], check=True)
+    assert main(words_to_make(small_disk / "waves", "--n", "3")) == 0
+    assert files_in(small_disk / "waves" / "train") == whole
+
+
+@pytest.mark.parametrize("n_written", range(4))
+def test_wherever_the_disk_is_full_only_whole_files_are_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dataset: Path, tmp_path: Path, n_written: int
+):
+    # dataset.json first, then the samples.
+    with monkeypatch.context() as full:
+        calls, fsync = [], os.fsync
+
+        def fsync_until_full(file: int):
+            calls.append(file)
+            if len(calls) > n_written:
+                raise OSError(28, "No space left on device")
+            fsync(file)
+
+        full.setattr(os, "fsync", fsync_until_full)
+        said = refusal(capsys, tmp_path / "waves", "--n", "3")
+    assert f"{tmp_path / 'waves' / 'train'}" in said and "No space left on device" in said
+    whole, made = files_in(dataset), files_in(tmp_path / "waves" / "train")
+    assert made.keys() == set(["dataset.json", "000000.safetensors", "000001.safetensors"][:n_written])
+    assert all(made[name] == whole[name] for name in made)
+    assert main(words_to_make(tmp_path / "waves", "--n", "3")) == 0
+    assert files_in(tmp_path / "waves" / "train") == whole
+
+
+def test_a_folder_that_cannot_be_written_is_refused_by_name(
+    capsys: pytest.CaptureFixture[str], dataset: Path, tmp_path: Path
+):
+    (tmp_path / "file").write_text("no folder")
+    assert str(tmp_path / "file" / "train") in refusal(capsys, tmp_path / "file", "--n", "1")
+    (tmp_path / "a" / "train" / "000000.safetensors").mkdir(parents=True)
+    said = refusal(capsys, tmp_path / "a", "--n", "1")
+    assert str(tmp_path / "a" / "train" / "000000.safetensors") in said and "Is a directory" in said
+
+
+def test_a_dataset_of_another_schema_or_problem_is_refused_and_left_as_it_is(
+    capsys: pytest.CaptureFixture[str], dataset: Path
+):
+    about = json.loads((dataset / "dataset.json").read_text())
+    whole = files_in(dataset)
+    for changes in (["pacing.every_ms=3.0"], ["pacing.cell=aliev-panfilov"], ["ratio=4.0"], ["pacing.n_saves=4"]):
+        said = refusal(capsys, dataset.parent, "--n", "5", "--set", *changes)
+        assert f"{dataset}: holds trajectories of another problem or schema; choose another folder" in said
+    assert files_in(dataset) == whole
+    for schema in (0, 2, "1", None):
+        (dataset / "dataset.json").write_text(json.dumps(about | {"schema": schema}))
+        assert "another problem or schema" in refusal(capsys, dataset.parent, "--n", "3")
+    for name in ("000000.safetensors", "000001.safetensors", "000002.safetensors"):
+        assert (dataset / name).read_bytes() == whole[name]
+
+
+def damages() -> dict[str, Callable[[bytes], bytes]]:
+    def flipped(where: float) -> Callable[[bytes], bytes]:
+        def damage(file: bytes) -> bytes:
+            at = int(where * (len(file) - 1))
+            return file[:at] + bytes([file[at] ^ 16]) + file[at + 1 :]
+
+        return damage
+
+    cuts = {f"cut to {n} bytes": (lambda file, n=n: file[:n]) for n in (0, 1, 7, 8, 9, 100, 400)}
+    parts = {f"cut at {part}": (lambda file, part=part: file[: int(part * len(file))]) for part in (0.3, 0.99)}
+    flips = {f"a bit flipped at {where}": flipped(where) for where in (0.0, 0.001, 0.01, 0.3, 0.7, 1.0)}
+    longer = {"a byte more": lambda file: file + b" ", "zeros": lambda file: bytes(len(file))}
+    return cuts | parts | flips | longer
+
+
+@pytest.mark.parametrize("damage", damages().values(), ids=damages().keys())
+def test_a_damaged_sample_and_no_other_is_simulated_again(dataset: Path, damage: Callable[[bytes], bytes]):
+    whole = files_in(dataset)
+    before = {name: (dataset / name).stat().st_mtime_ns for name in whole}
+    (dataset / "000001.safetensors").write_bytes(damage(whole["000001.safetensors"]))
+    assert files_in(dataset) != whole
+    assert main(words_to_make(dataset.parent, "--n", "3")) == 0
+    assert files_in(dataset) == whole
+    changed = [name for name, moment in before.items() if (dataset / name).stat().st_mtime_ns != moment]
+    assert changed == ["000001.safetensors"]
+
+
+def test_a_whole_sample_under_the_name_of_another_is_simulated_again(dataset: Path):
+    whole = files_in(dataset)
+    (dataset / "000001.safetensors").write_bytes(whole["000002.safetensors"])
+    with pytest.raises(InputError, match=r"000001\.safetensors: holds sample 2"):
+        read_sample(dataset, 1)
+    assert main(words_to_make(dataset.parent, "--n", "3")) == 0
+    assert files_in(dataset) == whole
+
+
+def test_files_that_are_none_of_ours_are_left_alone(dataset: Path):
+    whole = files_in(dataset)
+    foreign = {
+        "notes.txt": b"mine", "weights.safetensors": b"also mine", "7.safetensors": b"not as we write it",
+        ".backup.safetensors.gz": b"hidden", ".000001.safetensors.swp": b"an editor's", "²²²²²².safetensors": b"no number",
+    }  # fmt: skip
+    for name, content in foreign.items():
+        (dataset / name).write_bytes(content)
+        os.utime(dataset / name, (0, 0))
+    assert main(words_to_make(dataset.parent, "--n", "3")) == 0
+    assert files_in(dataset) == dict(sorted((whole | foreign).items()))
+    assert sample_seeds(dataset) == [0, 1, 2]
+
+
+def test_a_reader_beside_a_writer_sees_whole_samples_only(tmp_path: Path):
+    folder = tmp_path / "train"
+    command = [sys.executable, "-m", "gfunk.cli", *words_to_make(tmp_path, "--n", "12", "--set", "pacing.n_saves=1")]
+    writer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    n_seen = set()
+    try:
+        end = time.monotonic() + 120
+        while writer.poll() is None:
+            assert time.monotonic() < end
+            listed = sample_seeds(folder) if list(folder.glob("0*.safetensors")) else []
+            assert listed == list(range(len(listed)))
+            for seed in listed:
+                assert read_sample(folder, seed).seed == seed  # whole, or CorruptFile
+            n_seen.add(len(listed))
+    finally:
+        writer.kill()
+        writer.wait()
+    assert writer.returncode == 0 and sample_seeds(folder) == list(range(12))
+    assert len(n_seen) > 3, "the reader looked while the writer wrote"
 
 
 # Splits.
