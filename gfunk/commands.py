@@ -175,7 +175,7 @@ def bench(options: argparse.Namespace):
 
 def _bench_solver(options: argparse.Namespace):
     from gfunk.experiments import chosen_device
-    from gfunk.race import RIVALS, raced
+    from gfunk.race import interpreters, raced
     from gfunk.records import hardware, record
     from gfunk.solver_cost import sheets, solver_cost, tube
 
@@ -190,11 +190,10 @@ def _bench_solver(options: argparse.Namespace):
             advance()
     answer: dict[str, Any] = {"device": hardware(device), "rows": rows}
     if not is_gpu:
-        interpreters = {name: options.rivals / name / "bin" / "python" for name in RIVALS}
         with bar("racing", None) as advance:
-            race = raced(interpreters, with_errors=not options.no_errors, on_run=advance)
-        answer |= asdict(race)
-        rows = answer["rows"] = [*rows, *race.table]
+            race = raced(interpreters(options.rivals), with_errors=not options.no_errors, on_run=advance)
+        answer |= {"race": race.table, **asdict(race)} | {"rows": rows}
+        rows = [*rows, *race.table]
         for name, reason in race.left_out.items():
             people.print(f"{name} is left out: {reason}")
     if options.record is not None:

@@ -19,8 +19,6 @@ from gfunk.physics.monodomain import SCHEMES
 from gfunk.rivals.sheet import Sheet, as_argument
 
 SCRIPTS = Path(__file__).parent / "rivals"
-# Where `make rivals` puts them, seen from a checkout.
-INTERPRETERS = {name: Path(".rivals") / name / "bin" / "python" for name in ("torchcor", "finitewave")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,18 +29,20 @@ class Racer:
     dt_ms: float
     script: str
     choices: tuple[str, ...] = ()  # what its script takes after the sheet
-    has_our_mesh: bool = True  # triangles with consistent mass: with ever shorter steps it converges to what ours does
 
 
 _ACCURATE = SCHEMES["accurate"]
 # Order 1 at TorchCor's step is what compares like with like; `accurate` is what a user gets.
-OURS = Racer(name="gfunk", dt_ms=0.02, script="with_gfunk.py", choices=("1",))
-OURS_ACCURATE = Racer(name="gfunk accurate", dt_ms=_ACCURATE.dt_ms, script="with_gfunk.py", choices=(str(_ACCURATE.order),))
+OURS = Racer(name="gfunk", dt_ms=0.02, script="with_gfunk.py", choices=("1", _ACCURATE.mass))
+OURS_ACCURATE = Racer(
+    name="gfunk accurate", dt_ms=_ACCURATE.dt_ms, script="with_gfunk.py", choices=(str(_ACCURATE.order), _ACCURATE.mass)
+)
 RIVALS = {
     # float32 is what its README takes and the faster of the two; activation times are those of float64 to 0.0001 ms.
     "torchcor": Racer(name="torchcor", dt_ms=0.02, script="with_torchcor.py", choices=("float32",)),
+    "torchcor float64": Racer(name="torchcor float64", dt_ms=0.02, script="with_torchcor.py", choices=("float64",)),
     # Explicit: half the step of the others is its own, stable choice.
-    "finitewave": Racer(name="finitewave", dt_ms=0.01, script="with_finitewave.py", has_our_mesh=False),
+    "finitewave": Racer(name="finitewave", dt_ms=0.01, script="with_finitewave.py"),
 }
 
 
@@ -51,10 +51,8 @@ class Row:
     """Medians over the runs; set-up is that of the first, with nothing compiled before.
 
     Errors are those of activation times at nodes that the wave reaches in four fifths of the time, `late_ms` with sign;
-    None where they were not asked for. A node never activated counts in `n_missed` alone.
-
-    `step_error_ms` is the time step's part of it, the mesh being what it is (None on another mesh than ours). Consistent
-    mass makes waves too fast and long steps make them too slow: where both are large the error may be small by chance.
+    None where they were not asked for. A node never activated counts in `n_missed` alone. Consistent mass (TorchCor) makes
+    waves too fast and long steps make them too slow: where both are large the error may be small by chance.
     """
 
     solver: str
@@ -70,7 +68,6 @@ class Row:
     error_ms: float | None = None
     worst_error_ms: float | None = None
     late_ms: float | None = None
-    step_error_ms: float | None = None
     n_compared: int | None = None
     n_missed: int | None = None
 
@@ -84,6 +81,7 @@ class Race:
 
     rows: tuple[Row, ...]
     ratio_torchcor: float | None
+    ratio_torchcor_float64: float | None
     ratio_finitewave: float | None
     accurate_ratio_torchcor: float | None
     accurate_ratio_finitewave: float | None
@@ -94,8 +92,13 @@ class Race:
         return [asdict(row) for row in self.rows]
 
 
+def interpreters(folder: Path) -> dict[str, Path]:
+    """Each rival's, where `make rivals` puts them."""
+    return {name: folder / name.split()[0] / "bin" / "python" for name in RIVALS}
+
+
 def raced(
-    rivals: Mapping[str, Path] = INTERPRETERS,
+    rivals: Mapping[str, Path],
     *,
     sheet: Sheet = Sheet(dt_ms=OURS.dt_ms),  # noqa: B008 # frozen
     n_runs: int = 3,
@@ -141,6 +144,7 @@ def raced(
     return Race(
         rows=tuple(rows.values()),
         ratio_torchcor=ratio(OURS, "torchcor", "node_steps_per_cpu_second"),
+        ratio_torchcor_float64=ratio(OURS, "torchcor float64", "node_steps_per_cpu_second"),
         ratio_finitewave=ratio(OURS, "finitewave", "node_steps_per_cpu_second"),
         accurate_ratio_torchcor=ratio(OURS_ACCURATE, "torchcor", "simulated_ms_per_cpu_second"),
         accurate_ratio_finitewave=ratio(OURS_ACCURATE, "finitewave", "simulated_ms_per_cpu_second"),
@@ -148,16 +152,11 @@ def raced(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Converged:
-    """Activation at the sheet's nodes with no error of the step left, and none of the mesh either; NaN where it is late."""
+def converged(sheet: Sheet, cache: str) -> Float[np.ndarray, " node"]:
+    """Activation at the sheet's nodes with no error of mesh or step left; NaN where it is late.
 
-    activation_ms: Float[np.ndarray, " node"]
-    on_this_mesh_ms: Float[np.ndarray, " node"]
-
-
-def converged(sheet: Sheet, cache: str) -> Converged:
-    """By our solver: edges halved once and twice, where errors fall as edge^2 (consistent mass), steps once, as dt^2."""
+    By our solver: edges halved once and twice, where errors fall as edge^2, and steps once, where they do as dt^2.
+    """
 
     def on_sheet_nodes(n_cuts: int, dt_ms: float) -> np.ndarray:
         finer = replace(sheet, edge_mm=sheet.edge_mm / n_cuts, dt_ms=dt_ms)
@@ -166,13 +165,8 @@ def converged(sheet: Sheet, cache: str) -> Converged:
 
     coarse, fine, shorter = on_sheet_nodes(2, 0.02), on_sheet_nodes(4, 0.02), on_sheet_nodes(2, 0.01)
     limit = fine + (fine - coarse) / 3 + (shorter - coarse) * 4 / 3
-    long, short = on_sheet_nodes(1, 0.01), on_sheet_nodes(1, 0.005)
     # Later than this, a slow solver's wave may come after the end.
-    is_early = limit <= 0.8 * sheet.until_ms
-    return Converged(
-        activation_ms=np.where(is_early, limit, np.nan),
-        on_this_mesh_ms=np.where(is_early, short + (short - long) / 3, np.nan),
-    )
+    return np.where(limit <= 0.8 * sheet.until_ms, limit, np.nan)
 
 
 class _Failed(Exception):
@@ -197,7 +191,7 @@ def _last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def _row(racer: Racer, sheet: Sheet, runs: list[dict[str, Any]], limit: Converged | None) -> Row:
+def _row(racer: Racer, sheet: Sheet, runs: list[dict[str, Any]], limit: np.ndarray | None) -> Row:
     first = runs[0]
     cpu = median(run["cpu_seconds"] for run in runs)
     return Row(
@@ -211,25 +205,23 @@ def _row(racer: Racer, sheet: Sheet, runs: list[dict[str, Any]], limit: Converge
         cpu_seconds=cpu,
         node_steps_per_cpu_second=first["nodes"] * first["steps"] / cpu,
         simulated_ms_per_cpu_second=sheet.until_ms / cpu,
-        **({} if limit is None else _errors(_activation_ms(first), limit, racer, sheet)),
+        **({} if limit is None else _errors(_activation_ms(first), limit, sheet)),
     )
 
 
-def _errors(activation_ms: np.ndarray, limit: Converged, racer: Racer, sheet: Sheet) -> dict[str, Any]:
+def _errors(activation_ms: np.ndarray, limit: np.ndarray, sheet: Sheet) -> dict[str, Any]:
     # Stimulated nodes follow the stimulus, whoever solves.
-    is_chosen = ~np.isnan(limit.activation_ms) & (sheet.stimulated_shares() == 0)
+    is_chosen = ~np.isnan(limit) & (sheet.stimulated_shares() == 0)
     is_compared = is_chosen & ~np.isnan(activation_ms)
     counts = {"n_compared": int(is_compared.sum()), "n_missed": int((is_chosen & np.isnan(activation_ms)).sum())}
     if not is_compared.any():
         return counts
-    late = (activation_ms - limit.activation_ms)[is_compared]
-    by_step = (activation_ms - limit.on_this_mesh_ms)[is_compared]
+    late = (activation_ms - limit)[is_compared]
     return {
         **counts,
         "error_ms": float(np.abs(late).mean()),
         "worst_error_ms": float(np.abs(late).max()),
         "late_ms": float(late.mean()),
-        "step_error_ms": float(np.nanmean(np.abs(by_step))) if racer.has_our_mesh else None,
     }
 
 

@@ -14,7 +14,8 @@ from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from gfunk.errors import InputError
-from gfunk.physics.cells import Cell, Gate, stepped
+from gfunk.physics import cells
+from gfunk.physics.cells import Cell, Gate, ramp, stepped
 from gfunk.physics.models import CELLS
 from gfunk.physics.models.aliev_panfilov import AlievPanfilov
 from gfunk.physics.models.courtemanche import Courtemanche
@@ -63,7 +64,8 @@ def derivative(cell: Cell, y: np.ndarray, stimulus: float) -> np.ndarray:
     state = dict(zip(cell.resting, torch.from_numpy(np.ascontiguousarray(y)).unbind(), strict=True))
     rates = cell.rates(state)
     plain = {
-        name: (rate.target - state[name]) / rate.tau_ms if isinstance(rate, Gate) else rate for name, rate in rates.items()
+        name: (rate.target - state[name]) * rate.rate_per_ms if isinstance(rate, Gate) else rate
+        for name, rate in rates.items()
     }
     plain["v"] = plain["v"] + stimulus
     return torch.stack([plain[name] for name in state]).numpy()
@@ -158,7 +160,9 @@ def gate_rows(cell: Cell) -> list[int]:
 
 def numbers_of(rates: dict[str, Gate | Tensor]) -> Tensor:
     """Everything a model says, one below the other."""
-    return torch.stack([part for r in rates.values() for part in ((r.target, r.tau_ms) if isinstance(r, Gate) else (r,))])
+    return torch.stack(
+        [part for r in rates.values() for part in ((r.target, 1 / r.rate_per_ms) if isinstance(r, Gate) else (r,))]
+    )
 
 
 # 1. Against published numbers.
@@ -346,7 +350,7 @@ def test_rates_and_steps_are_finite_at_any_voltage(name: str, dtype: torch.dtype
     state[0] = voltages
     rates = cell.rates(dict(zip(cell.resting, state.unbind(), strict=True)))
     assert numbers_of(rates).isfinite().all()
-    assert all((rate.tau_ms > 0).all() for rate in rates.values() if isinstance(rate, Gate))
+    assert all((rate.rate_per_ms > 0).all() for rate in rates.values() if isinstance(rate, Gate))
     for step in (advance, advance_midpoint):
         later = step(cell, state, 0.02, 50.0)
         assert later.isfinite().all() and later.dtype == dtype
@@ -491,3 +495,21 @@ for name, order in (("courtemanche", 1), ("ten-tusscher", 2), ("mitchell-schaeff
 def test_every_cell_compiles_whole_and_steps_the_same(backend: str):
     done = subprocess.run([sys.executable, "-c", COMPILED, backend], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_gates_relax_as_exponentials_do_to_the_last_digit_where_they_are_slow():
+    x = torch.logspace(-8, 4, 2000, dtype=torch.float64)
+    exact = -torch.expm1(-x)
+    single = cells._relaxed(x.float()).double()
+    slow = x < 0.5
+    assert ((single - exact).abs() / exact)[slow].max() < 4e-7
+    assert (single - exact).abs().max() < 1.3e-3
+    assert single.min() > 0 and single.max() <= 1
+    assert (cells._relaxed(x).diff() > -1e-15).all()
+
+
+def test_a_ramp_is_smooth_where_its_two_forms_meet():
+    x = torch.linspace(-0.4, 0.4, 8001, dtype=torch.float64)
+    exact = torch.where(x == 0, 1.0, x / -torch.expm1(-torch.where(x == 0, 1.0, x)))
+    torch.testing.assert_close(ramp(x), exact, rtol=1e-10, atol=0)
+    torch.testing.assert_close(ramp(x.float()), exact.float(), rtol=2e-6, atol=0)

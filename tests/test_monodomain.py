@@ -148,6 +148,17 @@ def test_both_masses_lead_to_the_same_speed_from_two_sides():
     assert slow < 0.3409 < fast < 1.01 * slow
 
 
+@pytest.mark.parametrize("edge", [0.25, 0.125])
+def test_averaged_mass_errs_far_less_than_either(edge: float):
+    domain = tissue(6.0, edge, edge)
+    speeds = {}
+    for mass in ("consistent", "lumped", "averaged"):
+        run = paced(domain, [from_the_left(domain)], [15.0], scheme=steps_of(0.05, mass=mass))
+        speeds[mass] = 3 / np.diff(reached(domain, run, (2, 0), (5, 0)))[0]
+    errors = {mass: abs(speed / 0.3409 - 1) for mass, speed in speeds.items()}
+    assert errors["averaged"] < 0.5 * min(errors["consistent"], errors["lumped"]), errors
+
+
 # Speeds.
 
 

@@ -111,7 +111,8 @@ def diffused(
         rho_next = 1 / (2 * ratio - rho)
         change = rho_next * rho * change + 2 * rho_next / radius * residual
         z, rho = z + change, rho_next
-    return z
+    # Far ahead of a wave numbers would be denormal floats, slow ones.
+    return torch.where(z.abs() > 1e-20, z, 0)
 
 
 def _product(step: HalfStep, x: Tensor) -> Tensor:

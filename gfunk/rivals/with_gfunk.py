@@ -1,4 +1,4 @@
-"""The sheet by gfunk; its second argument is the order of the cells' steps."""
+"""The sheet by gfunk; arguments after the sheet: the order of the cells' steps, and the mass."""
 
 import sys
 from collections.abc import Iterator
@@ -33,10 +33,9 @@ def corner(sheet: Sheet) -> list[Stimulus]:
     ]
 
 
-def begun(sheet: Sheet, order: int, until_ms: float) -> Iterator[Moment]:
+def begun(sheet: Sheet, scheme: Scheme, until_ms: float) -> Iterator[Moment]:
     """The wave, a moment every ms, with set-up and the first moment done."""
     times = np.append(np.arange(0, until_ms - 1e-9), until_ms)
-    scheme = Scheme(dt_ms=sheet.dt_ms, order=2 if order == 2 else 1)
     found = moments([tissue(sheet)], [[corner(sheet)]], times, scheme=scheme, activated_mV=sheet.activated_mV)
     next(found)
     return found
@@ -44,12 +43,13 @@ def begun(sheet: Sheet, order: int, until_ms: float) -> Iterator[Moment]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sheet, order = asked_sheet(), int(sys.argv[2])
+    sheet = asked_sheet()
+    scheme = Scheme(dt_ms=sheet.dt_ms, order=int(sys.argv[2]), mass=sys.argv[3])  # pyright: ignore[reportArgumentType]
     begun_runs, last = [], []
 
     def set_up():
-        list(begun(sheet, order, sheet.warm_up_ms))
-        begun_runs.append(begun(sheet, order, sheet.until_ms))
+        list(begun(sheet, scheme, sheet.warm_up_ms))
+        begun_runs.append(begun(sheet, scheme, sheet.until_ms))
 
     setup = seconds_of(set_up)
     stepping = seconds_of(lambda: last.extend(begun_runs[0]))

@@ -6,7 +6,7 @@ from math import exp
 import torch
 from torch import Tensor
 
-from gfunk.physics.cells import Gate, opening_and_closing, ramp
+from gfunk.physics.cells import Gate, opening_and_closing, ramp, relaxing, scaled
 
 # Voltage; gates of the sodium, potassium and calcium channels; those of the calcium release from the store (u, v and w in
 # the publication); concentrations.
@@ -69,19 +69,22 @@ class Courtemanche:
         na = self.g_na * state["m"] ** 3 * state["h"] * state["j"] * above_na
         k1 = self.g_k1 * above_k * torch.sigmoid(-0.07 * (v + 80))
         to = self.g_to * state["oa"] ** 3 * state["oi"] * above_k
-        g_kur = self.kur_factor * (0.005 + 0.05 * torch.sigmoid((v - 15) / 13))
+        g_kur = self.kur_factor * (0.005 + 0.05 * torch.sigmoid(scaled(v, 15.0, 13.0)))
         kur = g_kur * state["ua"] ** 3 * state["ui"] * above_k
-        kr = self.g_kr * state["xr"] * above_k * torch.sigmoid((v + 15) / -22.4)
+        kr = self.g_kr * state["xr"] * above_k * torch.sigmoid(scaled(v, -15.0, -22.4))
         ks = self.g_ks * state["xs"] ** 2 * above_k
         ca_l = self.g_ca_l * state["d"] * state["f"] * state["f_ca"] * (v - 65)
         background_na, background_ca = self.g_background_na * above_na, self.g_background_ca * above_ca
 
         # Pumps and the exchanger.
         sigma = (exp(self.na_out / 67.3) - 1) / 7
-        nak_of_v = 1 / (1 + 0.1245 * torch.exp(-0.1 * v / thermal_mV) + 0.0365 * sigma * torch.exp(v / -thermal_mV))
+        tenth = torch.exp((-0.1 / thermal_mV) * v)
+        whole = tenth**10
+        nak_of_v = 1 / (1 + 0.1245 * tenth + 0.0365 * sigma * whole)
         half_na = 10 / na_in
         nak = self.nak_max * nak_of_v / (1 + half_na * torch.sqrt(half_na)) * (self.k_out / (self.k_out + 1.5))
-        inward, outward = torch.exp(0.35 * v / thermal_mV), torch.exp(-0.65 * v / thermal_mV)
+        inward = torch.exp((0.35 / thermal_mV) * v)
+        outward = inward * whole
         naca_scale = self.naca_max / ((87.5**3 + self.na_out**3) * (1.38 + self.ca_out))
         exchanged = inward * na_in**3 * self.ca_out - outward * self.na_out**3 * ca_in
         naca = naca_scale * exchanged / (1 + 0.1 * outward)
@@ -91,16 +94,16 @@ class Courtemanche:
         release = (
             self.release_per_ms * state["release_u"] ** 2 * state["release_v"] * state["release_w"] * (ca_release - ca_in)
         )
-        transfer = (ca_uptake - ca_release) / self.transfer_ms
-        uptake = self.uptake_max_per_ms / (1 + 0.00092 / ca_in)
-        leak = self.uptake_max_per_ms * ca_uptake / self.ca_uptake_max
+        transfer = (ca_uptake - ca_release) * (1 / self.transfer_ms)
+        uptake = self.uptake_max_per_ms * ca_in / (ca_in + 0.00092)
+        leak = (self.uptake_max_per_ms / self.ca_uptake_max) * ca_uptake
 
         inside, release_volume, uptake_volume = 0.68 * self.cell_volume, 0.0048 * self.cell_volume, 0.0552 * self.cell_volume
         per_charge = self.capacitance_pF / (inside * faraday)  # from pA/pF to mM/ms
         ca_free = 1 / (1 + 0.07 * 0.0005 / (ca_in + 0.0005) ** 2 + 0.05 * 0.00238 / (ca_in + 0.00238) ** 2)
         ca_release_free = 1 / (1 + 10 * 0.8 / (ca_release + 0.8) ** 2)
         ca_from_outside = per_charge / 2 * (2 * naca - ca_pump - ca_l - background_ca)
-        ca_from_store = (uptake_volume * (leak - uptake) + release_volume * release) / inside
+        ca_from_store = (uptake_volume / inside) * (leak - uptake) + (release_volume / inside) * release
         # The publication's Fn times 1e12: numbers near 1 for float32, not 1e-13 and 1e-15.
         flux = release_volume * release - self.capacitance_pF / (2 * faraday) * (0.5 * ca_l - 0.2 * naca)
         return {
@@ -120,59 +123,61 @@ class Courtemanche:
 def _sodium_gates(v: Tensor) -> dict[str, Gate | Tensor]:
     # Two formulas meet, with a jump, at -40 mV. `below` goes no higher: the one not taken stays finite.
     is_below, below = v < -40, v.clamp(max=-40)
-    h_opening = 0.135 * torch.exp((below + 80) / -6.8)
+    shut = 1e-15  # instead of 0, which gates near would be denormal floats: slow ones
+    h_opening = 0.135 * torch.exp(scaled(below, -80.0, -6.8))
     h_closing_below = 3.56 * torch.exp(0.079 * below) + 3.1e5 * torch.exp(0.35 * below)
-    h_closing_above = torch.sigmoid((v + 10.66) / 11.1) / 0.13
+    h_closing_above = (1 / 0.13) * torch.sigmoid(scaled(v, -10.66, 11.1))
     j_opening = (1.2714e5 * torch.exp(0.2444 * below) + 3.474e-5 * torch.exp(-0.04391 * below)) * -(below + 37.78)
     j_opening = j_opening * torch.sigmoid(-0.311 * (below + 79.23))
-    j_closing_below = 0.1212 * torch.exp(-0.01052 * below) * torch.sigmoid(0.1378 * (below + 40.14))
-    j_closing_above = 0.3 * torch.exp(-2.535e-7 * v) * torch.sigmoid(0.1 * (v + 32))
+    # The publication's exp(-2.535e-7 v) above is 1 to four digits: two terms of its series do.
+    j_closing = torch.where(is_below, 0.1212 * torch.exp(-0.01052 * below), 0.3 - 0.3 * 2.535e-7 * v)
+    j_closing = j_closing * torch.sigmoid(torch.where(is_below, 0.1378 * (v + 40.14), 0.1 * (v + 32)))
     return {
-        "m": opening_and_closing(3.2 * ramp((v + 47.13) / 10), 0.08 * torch.exp(v / -11)),
+        "m": opening_and_closing(3.2 * ramp(scaled(v, -47.13, 10.0)), 0.08 * torch.exp(scaled(v, 0.0, -11.0))),
         "h": opening_and_closing(
-            torch.where(is_below, h_opening, 0), torch.where(is_below, h_closing_below, h_closing_above)
+            torch.where(is_below, h_opening, shut), torch.where(is_below, h_closing_below, h_closing_above)
         ),
-        "j": opening_and_closing(
-            torch.where(is_below, j_opening, 0), torch.where(is_below, j_closing_below, j_closing_above)
-        ),
+        "j": opening_and_closing(torch.where(is_below, j_opening, shut), j_closing),
     }
 
 
 def _potassium_gates(v: Tensor) -> dict[str, Gate | Tensor]:
     warming = 3.0  # Q10 of the transient and the ultrarapid current, measured at room temperature
-    opening = 0.65 / (torch.exp((v + 10) / -8.5) + torch.exp((v - 30) / -59))
-    closing = 0.65 / (2.5 + torch.exp((v + 82) / 17))
-    fast_ms = 1 / (warming * (opening + closing))
-    oi_rate = 1 / (18.53 + torch.exp((v + 113.7) / 10.95)) + 1 / (35.56 + torch.exp((v + 1.26) / -7.44))
-    ui_rate = 1 / (21 + torch.exp((v - 185) / -28)) + torch.exp((v - 158) / 16)
-    xr_rate = 0.0003 * 5 * ramp((v + 14.1) / 5) + 7.3898e-5 * 5.1237 * ramp((v - 3.3328) / -5.1237)
-    xs_rate = 4e-5 * 17 * ramp((v - 19.9) / 17) + 3.5e-5 * 9 * ramp((v - 19.9) / -9)
+    opening = 0.65 / (torch.exp(scaled(v, -10.0, -8.5)) + torch.exp(scaled(v, 30.0, -59.0)))
+    closing = 0.65 / (2.5 + torch.exp(scaled(v, -82.0, 17.0)))
+    fast_rate = warming * (opening + closing)
+    oi_rate = 1 / (18.53 + torch.exp(scaled(v, -113.7, 10.95))) + 1 / (35.56 + torch.exp(scaled(v, -1.26, -7.44)))
+    ui_rate = 1 / (21 + torch.exp(scaled(v, 185.0, -28.0))) + torch.exp(scaled(v, 158.0, 16.0))
+    xr_rate = 0.0003 * 5 * ramp(scaled(v, -14.1, 5.0)) + 7.3898e-5 * 5.1237 * ramp(scaled(v, 3.3328, -5.1237))
+    xs_rate = 4e-5 * 17 * ramp(scaled(v, 19.9, 17.0)) + 3.5e-5 * 9 * ramp(scaled(v, 19.9, -9.0))
     return {
-        "oa": Gate(torch.sigmoid((v + 20.47) / 17.54), fast_ms),
-        "oi": Gate(torch.sigmoid((v + 43.1) / -5.3), 1 / (warming * oi_rate)),
-        "ua": Gate(torch.sigmoid((v + 30.3) / 9.6), fast_ms),
-        "ui": Gate(torch.sigmoid((v - 99.45) / -27.48), 1 / (warming * ui_rate)),
-        "xr": Gate(torch.sigmoid((v + 14.1) / 6.5), 1 / xr_rate),
-        "xs": Gate(torch.sqrt(torch.sigmoid((v - 19.9) / 12.7)), 0.5 / xs_rate),
+        "oa": Gate(torch.sigmoid(scaled(v, -20.47, 17.54)), fast_rate),
+        "oi": Gate(torch.sigmoid(scaled(v, -43.1, -5.3)), warming * oi_rate),
+        "ua": Gate(torch.sigmoid(scaled(v, -30.3, 9.6)), fast_rate),
+        "ui": Gate(torch.sigmoid(scaled(v, 99.45, -27.48)), warming * ui_rate),
+        "xr": Gate(torch.sigmoid(scaled(v, -14.1, 6.5)), xr_rate),
+        "xs": Gate(torch.sqrt(torch.sigmoid(scaled(v, 19.9, 12.7))), 2 * xs_rate),
     }
 
 
 def _calcium_gates(v: Tensor, ca_in: Tensor) -> dict[str, Gate | Tensor]:
-    from_ten = (v + 10) / 6.24
+    from_ten = scaled(v, -10.0, 6.24)
     return {
-        "d": Gate(torch.sigmoid((v + 10) / 8), torch.sigmoid(from_ten) / (0.035 * 6.24 * ramp(from_ten))),
-        "f": Gate(torch.sigmoid((v + 28) / -6.9), 9 / (0.0197 * torch.exp(-((0.0337 * (v + 10)) ** 2)) + 0.02)),
-        "f_ca": Gate(1 / (1 + ca_in / 0.00035), torch.full_like(v, 2.0)),
+        "d": Gate(torch.sigmoid(scaled(v, -10.0, 8.0)), 0.035 * 6.24 * ramp(from_ten) * (1 + torch.exp(-from_ten))),
+        "f": Gate(torch.sigmoid(scaled(v, -28.0, -6.9)), (0.0197 * torch.exp(-((0.0337 * (v + 10)) ** 2)) + 0.02) * (1 / 9)),
+        "f_ca": Gate(0.00035 / (0.00035 + ca_in), torch.full_like(v, 1 / 2)),
     }
 
 
 def _release_gates(v: Tensor, flux: Tensor) -> dict[str, Gate | Tensor]:
-    is_open = torch.sigmoid((flux - 0.34175) / 1.367e-3)
-    from_eight = (v - 7.9) / 5
+    is_open = torch.sigmoid(scaled(flux, 0.34175, 1.367e-3))
+    from_eight = scaled(v, 7.9, 5.0)
     return {
-        "release_u": Gate(is_open, torch.full_like(v, 8.0)),
-        "release_v": Gate(torch.sigmoid((flux - 0.06835) / -1.367e-3), 1.91 + 2.09 * is_open),
-        "release_w": Gate(torch.sigmoid((v - 40) / -17), 6 / (5 * ramp(from_eight) * (1 + 0.3 * torch.exp(-from_eight)))),
+        "release_u": Gate(is_open, torch.full_like(v, 1 / 8)),
+        "release_v": relaxing(torch.sigmoid(scaled(flux, 0.06835, -1.367e-3)), 1.91 + 2.09 * is_open),
+        "release_w": Gate(
+            torch.sigmoid(scaled(v, 40.0, -17.0)), 5 / 6 * ramp(from_eight) * (1 + 0.3 * torch.exp(-from_eight))
+        ),
     }
 
 

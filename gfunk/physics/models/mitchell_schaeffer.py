@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfunk.physics.cells import Gate
+from gfunk.physics.cells import Gate, relaxing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,4 +30,4 @@ class MitchellSchaeffer:
         is_low = v < self.v_gate
         tau_ms = torch.where(is_low, torch.full_like(v, self.tau_open_ms), self.tau_close_ms)
         rate = state["h"] * v**2 * (1 - v) / self.tau_in_ms - v / self.tau_out_ms
-        return {"v": height_mV * rate, "h": Gate(is_low.to(v.dtype), tau_ms)}
+        return {"v": height_mV * rate, "h": relaxing(is_low.to(v.dtype), tau_ms)}

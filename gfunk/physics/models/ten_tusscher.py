@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfunk.physics.cells import Gate, opening_and_closing, ramp
+from gfunk.physics.cells import Gate, opening_and_closing, ramp, relaxing
 
 # Voltage; gates of the sodium, potassium and calcium channels; the share of release channels not yet spent (R' in the
 # publication); concentrations in the cell, its store and the cleft between store and membrane (its subspace).
@@ -142,9 +142,9 @@ def _sodium_gates(v: Tensor) -> dict[str, Gate | Tensor]:
     m_ms = torch.sigmoid((v + 60) / 5) * 0.1 * (torch.sigmoid((v + 35) / -5) + torch.sigmoid((v - 50) / -200))
     available = torch.sigmoid((v + 71.55) / -7.43) ** 2
     return {
-        "m": Gate(torch.sigmoid((v + 56.86) / 9.03) ** 2, m_ms),
-        "h": Gate(available, 1 / torch.where(is_below, h_rate_below, h_rate_above)),
-        "j": Gate(available, 1 / torch.where(is_below, j_rate_below, j_rate_above)),
+        "m": relaxing(torch.sigmoid((v + 56.86) / 9.03) ** 2, m_ms),
+        "h": Gate(available, torch.where(is_below, h_rate_below, h_rate_above)),
+        "j": Gate(available, torch.where(is_below, j_rate_below, j_rate_above)),
     }
 
 
@@ -153,16 +153,16 @@ def _potassium_gates(v: Tensor, is_endocardial: bool) -> dict[str, Gate | Tensor
     xr2_ms = 3 * torch.sigmoid((v + 60) / 20) * 1.12 * torch.sigmoid((v - 60) / -20)
     xs_ms = 1400 * torch.sqrt(torch.sigmoid((v - 5) / 6)) * torch.sigmoid((v - 35) / -15) + 80
     if is_endocardial:
-        s = Gate(torch.sigmoid((v + 28) / -5), 1000 * torch.exp(-((v + 67) ** 2) / 1000) + 8)
+        s = relaxing(torch.sigmoid((v + 28) / -5), 1000 * torch.exp(-((v + 67) ** 2) / 1000) + 8)
     else:
         s_ms = 85 * torch.exp(-((v + 45) ** 2) / 320) + 5 * torch.sigmoid((v - 20) / -5) + 3
-        s = Gate(torch.sigmoid((v + 20) / -5), s_ms)
+        s = relaxing(torch.sigmoid((v + 20) / -5), s_ms)
     return {
-        "xr1": Gate(torch.sigmoid((v + 26) / 7), xr1_ms),
-        "xr2": Gate(torch.sigmoid((v + 88) / -24), xr2_ms),
-        "xs": Gate(torch.sigmoid((v + 5) / 14), xs_ms),
+        "xr1": relaxing(torch.sigmoid((v + 26) / 7), xr1_ms),
+        "xr2": relaxing(torch.sigmoid((v + 88) / -24), xr2_ms),
+        "xs": relaxing(torch.sigmoid((v + 5) / 14), xs_ms),
         "s": s,
-        "r": Gate(torch.sigmoid((v - 20) / 6), 9.5 * torch.exp(-((v + 40) ** 2) / 1800) + 0.8),
+        "r": relaxing(torch.sigmoid((v - 20) / 6), 9.5 * torch.exp(-((v + 40) ** 2) / 1800) + 0.8),
     }
 
 
@@ -173,8 +173,8 @@ def _calcium_gates(v: Tensor, ca_cleft: Tensor) -> dict[str, Gate | Tensor]:
     f2_ms = 562 * torch.exp(-((v + 27) ** 2) / 240) + 31 * torch.sigmoid((v - 25) / 10) + 80 * below
     unbound = 1 / (1 + (ca_cleft / 0.05) ** 2)
     return {
-        "d": Gate(torch.sigmoid((v + 8) / 7.5), d_ms),
-        "f": Gate(torch.sigmoid((v + 20) / -7), f_ms),
-        "f2": Gate(0.67 * torch.sigmoid((v + 35) / -7) + 0.33, f2_ms),
-        "f_ca": Gate(0.6 * unbound + 0.4, 80 * unbound + 2),
+        "d": relaxing(torch.sigmoid((v + 8) / 7.5), d_ms),
+        "f": relaxing(torch.sigmoid((v + 20) / -7), f_ms),
+        "f2": relaxing(0.67 * torch.sigmoid((v + 35) / -7) + 0.33, f2_ms),
+        "f_ca": relaxing(0.6 * unbound + 0.4, 80 * unbound + 2),
     }
