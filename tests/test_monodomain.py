@@ -149,14 +149,14 @@ def test_both_masses_lead_to_the_same_speed_from_two_sides():
 
 
 @pytest.mark.parametrize("edge", [0.25, 0.125])
-def test_averaged_mass_errs_far_less_than_either(edge: float):
+def test_mixed_mass_errs_far_less_than_either(edge: float):
     domain = tissue(6.0, edge, edge)
     speeds = {}
-    for mass in ("consistent", "lumped", "averaged"):
+    for mass in ("consistent", "lumped", "mixed"):
         run = paced(domain, [from_the_left(domain)], [15.0], scheme=steps_of(0.05, mass=mass))
         speeds[mass] = 3 / np.diff(reached(domain, run, (2, 0), (5, 0)))[0]
     errors = {mass: abs(speed / 0.3409 - 1) for mass, speed in speeds.items()}
-    assert errors["averaged"] < 0.5 * min(errors["consistent"], errors["lumped"]), errors
+    assert errors["mixed"] < 0.5 * min(errors["consistent"], errors["lumped"]), errors
 
 
 # Speeds.
@@ -506,7 +506,7 @@ def alternates(values: np.ndarray, by_mV: float) -> bool:
     return bool((turns[2:] & turns[1:-1] & turns[:-2]).any())
 
 
-@pytest.mark.parametrize("mass", ["consistent", "lumped", "averaged"])
+@pytest.mark.parametrize("mass", ["consistent", "lumped", "mixed"])
 @pytest.mark.parametrize(("start", "duration"), [(1.0, 1.0), (1.13, 0.71)])
 def test_the_edges_of_a_stimulus_do_not_ring_at_the_step_of_the_paper(mass: str, start: float, duration: float):
     # D dt / h^2 is 44; undamped, many nodes alternate by 0.1 mV and more.
