@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
+from gfunk import simulation
 from gfunk.cli import main
 from gfunk.domain import Domain, cell_sizes, make_domain, rectangle, triangulated, voxel_means
 from gfunk.errors import InputError
@@ -21,8 +22,8 @@ from gfunk.physics.monodomain import Paced, diffusivity, simulate_many
 from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes import tissue_data
 from gfunk.recipes.book import recipe_named
-from gfunk.recipes.tissue_data import FibreSquareProblem, Pacing, RectangleProblem
-from gfunk.simulation import FIRST_SEED, split_of, split_seeds
+from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, Pacing, RectangleProblem
+from gfunk.simulation import FIRST_SEED, simulate_missing, split_of, split_seeds
 from gfunk.store import Sample, read_sample, sample_path, sample_seeds, write_sample
 
 seeds = st.integers(0, 2**32 - 1)
@@ -235,6 +236,30 @@ def test_samples_solved_together_are_as_each_alone_within_the_error_of_the_solve
         np.testing.assert_array_equal(found.domain.points, alone.domain.points)
         np.testing.assert_array_equal(found.times, alone.times)
         np.testing.assert_allclose(found.values, alone.values, rtol=0, atol=0.2)
+
+
+batches: list[list[int]] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere(RectangleProblem):
+    """Says what it is given to solve on another device, and solves it here."""
+
+    def solved(self, experiments: Sequence[Experiment], device: str) -> Iterator[Sample]:
+        batches.append([each.seed for each in experiments])
+        return super().solved(experiments, "cpu")
+
+
+def test_a_device_solves_one_sample_first_and_then_as_many_as_it_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(simulation, "NODES_AT_ONCE", 2 * RectangleProblem(pacing=toy).experiment(1).n_nodes)
+    batches.clear()
+    made = list(simulate_missing(Elsewhere(pacing=toy), tmp_path / "together", range(6), 1, device="elsewhere"))
+    assert made == list(range(6)) and [seed for batch in batches for seed in batch] == made
+    assert len(batches[0]) == 1 and max(map(len, batches)) > 1
+    list(simulate_missing(RectangleProblem(pacing=toy), tmp_path / "alone", range(6), 1))
+    for seed in made:
+        together, alone = (read_sample(tmp_path / how, seed) for how in ("together", "alone"))
+        np.testing.assert_array_equal(together.values, alone.values)
 
 
 def simulated(capsys: pytest.CaptureFixture[str], out: Path, recipe: str, *words: str) -> list[dict]:
