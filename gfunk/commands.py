@@ -192,7 +192,8 @@ def _bench_solver(options: argparse.Namespace):
     if not is_gpu:
         with bar("racing", None) as advance:
             race = raced(interpreters(options.rivals), with_errors=not options.no_errors, on_run=advance)
-        answer |= {"race": race.table, **asdict(race)} | {"rows": rows}
+        # Both have rows; ours keep the name.
+        answer = asdict(race) | answer | {"race": race.table}
         rows = [*rows, *race.table]
         for name, reason in race.left_out.items():
             people.print(f"{name} is left out: {reason}")

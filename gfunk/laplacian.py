@@ -30,7 +30,7 @@ class Laplacian:
 
 
 # Lumped mass slows what varies from node to node, consistent mass speeds it up, less so in waves: one part of the first to
-# three of the second halves the error of theirs (docs/verification.md).
+# three of the second errs little more than half as much (docs/verification.md).
 Mass = Literal["lumped", "consistent", "mixed"]
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gfunk.domain import Domain, fibre_tensors, make_domain, perturbed_square, rectangle, rotated
-from gfunk.laplacian import fem_laplacian
+from gfunk.laplacian import Mass, fem_laplacian
 from gfunk.physics.cells import Cell, Gate, stepped
 from gfunk.physics.models import CELLS
 from gfunk.physics.models.mitchell_schaeffer import MitchellSchaeffer
@@ -25,8 +25,9 @@ from gfunk.verification_pictures import (
     rolled_waves_picture,
 )
 
-Mass = Literal["consistent", "lumped"]
 Advance = Callable[[], None]
+
+MASSES: tuple[Mass, ...] = ("consistent", "lumped")  # from two sides
 
 ALONG, ACROSS = 0.5, 0.1  # mm^2/ms
 # An action potential short enough that a small sheet shows the wave's back too.
@@ -166,7 +167,7 @@ def orders(device: torch.device, advance: Advance) -> Evidence:
     in_time: dict[int, list[float]] = {
         order: [float(np.abs(_smooth_end(dt, order, device, advance) - exact).max()) for dt in STEPS_MS] for order in (1, 2)
     }
-    speeds = {mass: [_strip_speed(edge, mass, device, advance) for edge in EDGES_MM] for mass in ("consistent", "lumped")}
+    speeds = {mass: [_strip_speed(edge, mass, device, advance) for edge in EDGES_MM] for mass in MASSES}
     limits = {mass: (4 * fine - coarse) / 3 for mass, (*_, coarse, fine) in speeds.items()}
     limit = sum(limits.values()) / 2
     in_space = {mass: [abs(speed / limit - 1) for speed in each] for mass, each in speeds.items()}

@@ -49,8 +49,8 @@ class Scheme:
 
 
 SCHEMES = {
-    # Twice the cells' work a step, but steps may be several times longer for the same error. Mixed mass errs half
-    # as much on meshes of 0.1 and 0.2 mm, and is solved in fewer iterations (docs/verification.md).
+    # Twice the cells' work a step, but steps may be several times longer for the same error. Mixed mass errs little
+    # more than half as much on meshes of 0.1 and 0.2 mm, and is solved in fewer iterations (docs/verification.md).
     "accurate": Scheme(dt_ms=0.05, mass="mixed"),
     # A.2.1: Crank-Nicolson with 0.2 ms. It overshoots the peak and slows waves (docs/verification.md).
     "paper": Scheme(dt_ms=0.2, order=1),
