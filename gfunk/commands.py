@@ -182,7 +182,7 @@ def _bench_solver(options: argparse.Namespace):
     device = chosen_device(options.device)
     is_gpu = device.type == "cuda"
     # As much as keeps a GPU busy; a core is with the smallest.
-    cases = (sheets(300, 110.0), tube(50_000, 100, 100.0)) if is_gpu else (sheets(1, 30.0), tube(10_000, 1, 30.0))
+    cases = (sheets(200, 110.0), tube(50_000, 100, 100.0)) if is_gpu else (sheets(1, 30.0), tube(10_000, 1, 30.0))
     with bar("stepping", len(cases)) as advance:
         rows = []
         for case in cases:

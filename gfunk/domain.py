@@ -80,11 +80,11 @@ def make_domain(
     dim = points.shape[1]
     if cells is None:
         cells = np.empty((0, dim + 1), dtype=np.int64)
+    _check_whole_numbers(cells)
     if diffusion is None:
         diffusion = np.broadcast_to(np.eye(dim), (len(points), dim, dim)).copy()
-    _check_points(points)
-    _check_cells(cells, points)
-    _check_diffusion(diffusion, diffusion_at, dim)
+        if fibres is None and dim:
+            fibres = np.broadcast_to(np.eye(dim)[-1], points.shape).copy()
     draft = Domain(
         points=points,
         cells=np.ascontiguousarray(cells, dtype=np.int64),
@@ -92,12 +92,7 @@ def make_domain(
         diffusion_at=diffusion_at,
         fibres=np.zeros_like(points) if fibres is None else np.asarray(fibres, dtype=np.float64),
     )
-    if fibres is not None:
-        return draft
-    main_axis = np.linalg.eigh(draft.node_diffusion())[1][..., -1]
-    return Domain(
-        points=draft.points, cells=draft.cells, diffusion=draft.diffusion, diffusion_at=diffusion_at, fibres=main_axis
-    )
+    return draft if fibres is not None else replace(draft, fibres=np.linalg.eigh(draft.node_diffusion())[1][..., -1])
 
 
 def fibre_tensors(
@@ -258,8 +253,7 @@ def _check_cells(cells: np.ndarray, points: np.ndarray):
         raise InputError(
             f"cells must be triangles or (in 3-D) tetrahedra, one row each, not an array of shape {cells.shape}"
         )
-    if not np.issubdtype(cells.dtype, np.integer):
-        raise InputError(f"cells hold node numbers, so integers, not {cells.dtype}")
+    _check_whole_numbers(cells)
     if not len(cells):
         return
     wrong = np.argwhere((cells < 0) | (cells >= len(points)))
@@ -274,6 +268,11 @@ def _check_cells(cells: np.ndarray, points: np.ndarray):
     flat = np.flatnonzero(~(size > 1e-12 * longest ** (cells.shape[1] - 1)))
     if flat.size:
         raise InputError(f"cell {flat[0]} (nodes {cells[flat[0]].tolist()}) has no area or volume ({flat.size} such cells)")
+
+
+def _check_whole_numbers(cells: np.ndarray):
+    if not np.issubdtype(cells.dtype, np.integer):
+        raise InputError(f"cells hold node numbers, so integers, not {cells.dtype}")
 
 
 def _check_diffusion(diffusion: np.ndarray, site: str, dim: int):

@@ -2,11 +2,11 @@
 
 import os
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import partial
 from multiprocessing import get_context
 from typing import TypeVar
 
@@ -15,6 +15,8 @@ from gfunk.errors import InputError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+# Items handed out before the first of them is taken: memory holds no more results than these, and no core waits soon.
+AHEAD_A_WORKER = 32
 _THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -23,12 +25,15 @@ def default_workers() -> int:
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], n_workers: int) -> Iterator[Result]:
-    """work(item) for each item, in order; a process a core, one thread each (more would fight over the cores)."""
+    """work(item) for each item, in order; a process a core, one thread each (more would fight over the cores).
+
+    The workers go on while a result is used, but not further ahead than AHEAD_A_WORKER items each.
+    """
     if n_workers <= 1 or len(items) <= 1:
         yield from map(work, items)
         return
     with _one_thread_each(), ProcessPoolExecutor(min(n_workers, len(items)), mp_context=get_context("spawn")) as pool:
-        yield from map(pickle.loads, _cancelled_on_error(pool, pool.map(partial(_pickled, work), items)))
+        yield from map(pickle.loads, _cancelled_on_error(pool, _in_order(pool, work, items, AHEAD_A_WORKER * n_workers)))
 
 
 def on_cluster(work: Callable[[Item], Result], items: Sequence[Item], address: str) -> Iterator[Result]:
@@ -52,6 +57,18 @@ def on_cluster(work: Callable[[Item], Result], items: Sequence[Item], address: s
             raise InputError(
                 f"workers of {address} died again and again on the same task, perhaps for want of memory"
             ) from error
+
+
+def _in_order(
+    pool: ProcessPoolExecutor, work: Callable[[Item], Result], items: Sequence[Item], n_ahead: int
+) -> Iterator[bytes]:
+    waiting: deque[Future[bytes]] = deque()
+    for item in items:
+        if len(waiting) == n_ahead:
+            yield waiting.popleft().result()
+        waiting.append(pool.submit(_pickled, work, item))
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _pickled(work: Callable[[Item], Result], item: Item) -> bytes:

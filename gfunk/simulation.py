@@ -1,6 +1,8 @@
 """Datasets made by the solver: exactly the missing samples, over all cores, each one whole or absent."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +29,8 @@ from gfunk.store import (
     write_sample,
 )  # fmt: skip
 
-# Some 300 bytes each on the device.
-NODES_AT_ONCE = 2**24
+# Enough to keep a GPU busy, few enough that it starts early; some 300 bytes each on it.
+NODES_AT_ONCE = 2**22
 FIRST_SEED = {"train": 0, "val": 100_000, "test": 200_000}
 
 
@@ -108,8 +110,8 @@ def simulate_missing(
     """Simulate and write each seed's sample; yields the seed when its file is there.
 
     On the CPU one sample a process; on another device as many at once as hold NODES_AT_ONCE nodes, the first alone: while
-    work for the device is compiled, the cores prepare the others. The workers of a Dask scheduler send their samples back,
-    so they need not see the folder.
+    work for the device is compiled, or the device works, the cores prepare the others, and a thread writes what is done.
+    The workers of a Dask scheduler send their samples back, so they need not see the folder.
     """
     if scheduler is not None:
         for sample in on_cluster(problem.sample, seeds, scheduler):
@@ -121,14 +123,20 @@ def simulate_missing(
         return
     if not isinstance(problem, BatchedProblem):
         raise InputError(f"{type(problem).__name__} is solved on the CPU only; leave out --device")
-    waiting: list[Any] = []
-    for number, experiment in enumerate(in_parallel(problem.experiment, seeds, n_workers), start=1):
-        waiting.append(experiment)
-        if number in (1, len(seeds)) or sum(each.n_nodes for each in waiting) >= NODES_AT_ONCE:
-            for sample in problem.solved(waiting, device):
-                write_sample(folder, sample)
-                yield sample.seed
-            waiting = []
+    with ThreadPoolExecutor(1) as writer:
+        waiting: list[Any] = []
+        writing: deque[Future[int]] = deque()
+        for number, experiment in enumerate(in_parallel(problem.experiment, seeds, n_workers), start=1):
+            waiting.append(experiment)
+            if number in (1, len(seeds)) or sum(each.n_nodes for each in waiting) >= NODES_AT_ONCE:
+                # The batch before was written while this one was prepared.
+                while writing:
+                    yield writing.popleft().result()
+                for sample in problem.solved(waiting, device):
+                    writing.append(writer.submit(_written, folder, sample))
+                waiting = []
+        while writing:
+            yield writing.popleft().result()
 
 
 def prepare(folder: Path, seeds: Sequence[int], view: View, *, cache: Path | None, n_workers: int) -> Iterator[Prepared]:
@@ -161,8 +169,12 @@ def on_grid(sample: Sample, n_side: int) -> Sample:
 
 
 def _simulate_one(problem: Problem, folder: Path, seed: int) -> int:
-    write_sample(folder, problem.sample(seed))
-    return seed
+    return _written(folder, problem.sample(seed))
+
+
+def _written(folder: Path, sample: Sample) -> int:
+    write_sample(folder, sample)
+    return sample.seed
 
 
 def _prepare_one(folder: Path, view: View, cache: Path | None, seed: int) -> Prepared:

@@ -171,6 +171,7 @@ def moments(
     compiles: bool | None = None,
     activated_mV: float = -20.0,
     repolarised_mV: float = -70.0,
+    couplings: Sequence[HalfStep] | None = None,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Moment]:
     """The asked times one by one, as they are reached: memory never holds more than one of them.
@@ -180,7 +181,8 @@ def moments(
     how = _known(SCHEMES, scheme, "scheme")
     times = _checked_times(times_ms, how)
     _checked_protocols(domains, protocols)
-    couplings = [coupling(domain, how) for domain in domains]
+    if couplings is None:
+        couplings = [coupling(domain, how) for domain in domains]
     yield from _moments(
         couplings, domains, protocols, times, cell, how, device, dtype, compiles, activated_mV, repolarised_mV, on_step
     )
@@ -205,7 +207,8 @@ def _moments(
     dt, n_iterations = how.dt_ms, together.n_iterations(how.reduction)
     compiles = can_compile(torch.device(device)) if compiles is None else compiles
     # Compiled apart, as one changes with the cell, the other with the mesh, and both for any number of nodes; `stepped` by
-    # marking them, as dynamic=True makes variables of a cell's constants too, which takes a quarter longer.
+    # marking them, as dynamic=True makes variables of a cell's constants too, which takes a quarter longer. States are in
+    # one row, nodes and trajectories alike: what steps one trajectory steps a hundred.
     react = torch.compile(stepped, options=UNCHECKED) if compiles else stepped
     spread = torch.compile(_spread, dynamic=True, options=UNCHECKED) if compiles else _spread
     nothing = torch.zeros(together.neighbors.shape[1], len(protocols[0]), dtype=dtype, device=device)
@@ -218,6 +221,7 @@ def _moments(
     ) -> tuple[Tensor, ...]:
         """Some steps on; `now` is v, v a step before, the last increment of diffusion, both times seen, and the state."""
         v, before, increment, activation, repolarisation, *states = now
+        current = current.flatten()
         for field in (current, *states):
             torch._dynamo.maybe_mark_dynamic(field, 0)
         for number in range(n_steps):
@@ -229,13 +233,14 @@ def _moments(
             )  # fmt: skip
             if any_rough:
                 # After a jump of the stimulus Crank-Nicolson would ring: there both halves are implicit.
-                state["v"] = torch.where(rough, v + diffused(v, increment, together, n_iterations), state["v"])
+                both = v + diffused(v, increment, together, n_iterations)
+                state["v"] = torch.where(rough.flatten(), both.flatten(), state["v"])
             states = [state[name] for name in names]
         return v, before, increment, activation, repolarisation, *states
 
-    states = [torch.full_like(nothing, value) for value in model.resting.values()]
-    never = torch.full_like(nothing, torch.nan)
-    now: tuple[Tensor, ...] = (states[0], states[0], nothing, never, never, *states)
+    states = [torch.full_like(nothing.flatten(), value) for value in model.resting.values()]
+    at_rest, never = states[0].view_as(nothing), torch.full_like(nothing, torch.nan)
+    now: tuple[Tensor, ...] = (at_rest, at_rest, nothing, never, never, *states)
     replay = Replay(nothing.is_cuda)
     currents = Currents(domains, protocols, dt, nothing)
     done, asked = 0, 0
@@ -286,15 +291,17 @@ def _spread(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """v half a step of diffusion later and, as Crank-Nicolson goes as far again, a whole one; the increment; the times seen.
 
-    Those are when v passed the levels since the step before, the first of each, on a straight line between.
+    Those are when v passed the levels since the step before, the first of each, on a straight line between. v comes and
+    goes, a whole step later, in one row.
     """
+    v = v.view_as(before)
     increment = diffused(v, guess, step, n_iterations)
     middle = v + increment
     rises = (before < level) & (middle >= level) & activation.isnan()
     falls = (before > low) & (middle <= low) & repolarisation.isnan() & ~activation.isnan()
     rise, fall = (start + dt * (passed - before) / (middle - before) for passed in (level, low))
     activation, repolarisation = torch.where(rises, rise, activation), torch.where(falls, fall, repolarisation)
-    return middle, middle + increment, increment, activation, repolarisation
+    return middle, (middle + increment).flatten(), increment, activation, repolarisation
 
 
 def _moment(v: Tensor, activation: Tensor, repolarisation: Tensor, time: float) -> Moment:

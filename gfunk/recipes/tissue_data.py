@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 
 from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle, triangulated, voxel_means
@@ -138,7 +139,7 @@ def _experiment(
     return Experiment(
         seed=seed,
         tissue=fine,
-        coupling=coupling(fine, pacing.scheme),
+        coupling=coupling(fine, pacing.scheme).to("cpu", torch.float32),
         stimulus=Stimulus(sites=(site,), radius_mm=pacing.radius_mm, strength=pacing.strength),
         kept=tissue(points, triangulated(points)),
         nearest=nearest,
