@@ -109,34 +109,42 @@ def simulate_missing(
 ) -> Iterator[int]:
     """Simulate and write each seed's sample; yields the seed when its file is there.
 
-    On the CPU one sample a process; on another device as many at once as hold NODES_AT_ONCE nodes, the first alone: while
-    work for the device is compiled, or the device works, the cores prepare the others, and a thread writes what is done.
-    The workers of a Dask scheduler send their samples back, so they need not see the folder.
+    On the CPU one sample a process. On another device as many at once as hold NODES_AT_ONCE nodes: while one thread drives
+    it, the cores prepare the next ones, and another thread writes what is done. The workers of a Dask scheduler send their
+    samples back, so they need not see the folder.
     """
     if scheduler is not None:
         for sample in on_cluster(problem.sample, seeds, scheduler):
             write_sample(folder, sample)
             yield sample.seed
         return
-    if device == "cpu":
+    if device == "cpu" or not seeds:
         yield from in_parallel(partial(_simulate_one, problem, folder), seeds, n_workers)
         return
     if not isinstance(problem, BatchedProblem):
         raise InputError(f"{type(problem).__name__} is solved on the CPU only; leave out --device")
-    with ThreadPoolExecutor(1) as writer:
+    with ThreadPoolExecutor(1) as solver, ThreadPoolExecutor(1) as writer:
+
+        def solve(batch: list[Any]) -> list[Future[int]]:
+            return [writer.submit(_written, folder, sample) for sample in problem.solved(batch, device)]
+
+        # The first alone and at once: before the others are there, work for the device has been compiled.
+        solving = deque([solver.submit(solve, [problem.experiment(seeds[0])])])
         waiting: list[Any] = []
-        writing: deque[Future[int]] = deque()
-        for number, experiment in enumerate(in_parallel(problem.experiment, seeds, n_workers), start=1):
-            waiting.append(experiment)
-            if number in (1, len(seeds)) or sum(each.n_nodes for each in waiting) >= NODES_AT_ONCE:
-                # The batch before was written while this one was prepared.
-                while writing:
-                    yield writing.popleft().result()
-                for sample in problem.solved(waiting, device):
-                    writing.append(writer.submit(_written, folder, sample))
-                waiting = []
-        while writing:
-            yield writing.popleft().result()
+        try:
+            for number, experiment in enumerate(in_parallel(problem.experiment, seeds[1:], n_workers), start=2):
+                waiting.append(experiment)
+                if number == len(seeds) or sum(each.n_nodes for each in waiting) >= NODES_AT_ONCE:
+                    solving.append(solver.submit(solve, waiting))
+                    waiting = []
+                # One batch is solved, one is ready: more would only fill memory.
+                while solving and (solving[0].done() or len(solving) > 2):
+                    yield from (written.result() for written in solving.popleft().result())
+            while solving:
+                yield from (written.result() for written in solving.popleft().result())
+        except BaseException:
+            solver.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def prepare(folder: Path, seeds: Sequence[int], view: View, *, cache: Path | None, n_workers: int) -> Iterator[Prepared]:

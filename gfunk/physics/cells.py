@@ -1,6 +1,7 @@
 """Excitable cells: how voltage, gates and concentrations of a spot of tissue change, and steps that follow them in time."""
 
 from dataclasses import dataclass
+from math import expm1
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -14,7 +15,7 @@ class Gate:
     """A state that relaxes towards `target` at this rate, the inverse of its time constant."""
 
     target: Tensor
-    rate_per_ms: Tensor
+    rate_per_ms: Tensor | float
 
 
 @runtime_checkable
@@ -63,12 +64,13 @@ def scaled(x: Tensor, zero: float, width: float) -> Tensor:
     return (x - zero) * (1 / width)
 
 
-def ramp(x: Tensor) -> Tensor:
-    """x / (1 - exp(-x)): 0 far below zero, x far above, smooth between."""
+def ramp(x: Tensor, decay: Tensor | None = None) -> Tensor:
+    """x / (1 - exp(-x)): 0 far below zero, x far above, smooth between; decay: exp(-x), where it is at hand."""
+    decay = torch.exp(-x) if decay is None else decay
     is_near, square = x.abs() < 0.3, x * x
     # Near 0 its series; the quotient not taken is kept finite.
     series = 1 + x * (1 / 2) + square * (1 / 12 - square * (1 / 720 - square * (1 / 30240)))
-    return torch.where(is_near, series, x / (1 - torch.exp(-torch.where(is_near, 1, x))))
+    return torch.where(is_near, series, x / torch.where(is_near, 1, 1 - decay))
 
 
 def _later(value: Tensor, rate: Gate | Tensor, dt_ms: float) -> Tensor:
@@ -78,11 +80,13 @@ def _later(value: Tensor, rate: Gate | Tensor, dt_ms: float) -> Tensor:
     return value + dt_ms * rate
 
 
-def _relaxed(x: Tensor) -> Tensor:
+def _relaxed(x: Tensor | float) -> Tensor | float:
     """1 - exp(-x) for x >= 0, by the series of exp(x): float32's last digit below 0.5, within 0.0013 anywhere.
 
     Gates fast enough to see that are at their targets. No slower than exp; expm1, compiled, may lose small x's digits.
     """
+    if isinstance(x, float):
+        return -expm1(-x)
     x = x.clamp(max=64.0)  # x^7 stays finite
     growth = x * (1 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x * (1 / 720 + x * (1 / 5040)))))))
     return growth / (1 + growth)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array, dia_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from gfunk.domain import Domain
 from gfunk.errors import InputError
@@ -46,6 +47,16 @@ class HalfStep:
         root = sqrt(self.largest / self.smallest)
         # 2 q^n / (1 + q^2n) with q = (root - 1) / (root + 1) bounds it.
         return max(1, ceil(log(2 / reduction) / log((root + 1) / (root - 1)))) if root > 1 + 1e-9 else 1
+
+    def weights(self, n_iterations: int) -> Float[Tensor, "iteration 2"]:
+        """Chebyshev's: what each iteration keeps of the last change, and takes of the residual."""
+        middle, radius = (self.largest + self.smallest) / 2, (self.largest - self.smallest) / 2
+        rho, found = radius / middle, [(0.0, 1 / middle)]
+        for _ in range(n_iterations - 1):
+            next_rho = 1 / (2 * middle / radius - rho)
+            found.append((next_rho * rho, 2 * next_rho / radius))
+            rho = next_rho
+        return torch.tensor(found, dtype=self.couplings.dtype, device=self.couplings.device)
 
 
 def half_step(domain: Domain, dt: float, mass: Mass = "consistent") -> HalfStep:
@@ -93,24 +104,26 @@ def joined(parts: Sequence[HalfStep]) -> HalfStep:
 
 
 def diffused(
-    v: Float[Tensor, "node trajectory"], guess: Float[Tensor, "node trajectory"], step: HalfStep, n_iterations: int
+    v: Float[Tensor, "node trajectory"],
+    guess: Float[Tensor, "node trajectory"],
+    step: HalfStep,
+    weights: Float[Tensor, "iteration 2"],
 ) -> Float[Tensor, "node trajectory"]:
-    """z such that v + z is v half a step later, from a guess of z, by Chebyshev iteration: no sums over nodes."""
-    middle, radius = (step.largest + step.smallest) / 2, (step.largest - step.smallest) / 2
-    ratio = middle / radius
-    # Slot by slot, not as one sum over them: compiled, this is a single pass with unit stride.
+    """z such that v + z is v half a step later, from a guess of z, by the step's weights of Chebyshev iteration: no sums
+    over nodes."""
+    # Slot by slot, not as one sum over them: compiled, this is a single pass with unit stride. `embedding` picks rows as
+    # v[neighbors] does, but counts none from the end: it needn't look for negative numbers.
     pulled = torch.zeros_like(v)
     for neighbors, pull in zip(step.neighbors.unbind(), step.pulls.unbind(), strict=True):
-        pulled = pulled + pull[:, None] * (v[neighbors] - v)
+        pulled = pulled + pull[:, None] * (embedding(neighbors, v) - v)
     residual = pulled - _product(step, guess)
-    change = residual / middle
+    first, *others = weights.unbind()
+    change = first[1] * residual
     z = guess + change
-    rho = 1 / ratio
-    for _ in range(n_iterations - 1):
+    for kept, taken in (pair.unbind() for pair in others):
         residual = residual - _product(step, change)
-        rho_next = 1 / (2 * ratio - rho)
-        change = rho_next * rho * change + 2 * rho_next / radius * residual
-        z, rho = z + change, rho_next
+        change = kept * change + taken * residual
+        z = z + change
     # Far ahead of a wave numbers would be denormal floats, slow ones.
     return torch.where(z.abs() > 1e-20, z, 0)
 
@@ -118,7 +131,7 @@ def diffused(
 def _product(step: HalfStep, x: Tensor) -> Tensor:
     total = x
     for neighbors, coupling in zip(step.neighbors.unbind(), step.couplings.unbind(), strict=True):
-        total = total + coupling[:, None] * x[neighbors]
+        total = total + coupling[:, None] * embedding(neighbors, x)
     return total
 
 

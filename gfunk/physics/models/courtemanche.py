@@ -1,7 +1,7 @@
 """The human atrial cell, healthy and remodelled by fibrillation."""
 
 from dataclasses import dataclass
-from math import exp
+from math import exp, log
 
 import torch
 from torch import Tensor
@@ -61,9 +61,9 @@ class Courtemanche:
         ca_release, ca_uptake = state["ca_release"], state["ca_uptake"]
         faraday = 96.4867  # C/mmol
         thermal_mV = 8.3143 * self.temperature_kelvin / faraday
-        above_na = v - thermal_mV * torch.log(self.na_out / na_in)
-        above_k = v - thermal_mV * torch.log(self.k_out / k_in)
-        above_ca = v - thermal_mV / 2 * torch.log(self.ca_out / ca_in)
+        above_na = v - thermal_mV * (log(self.na_out) - torch.log(na_in))
+        above_k = v - thermal_mV * (log(self.k_out) - torch.log(k_in))
+        above_ca = v - thermal_mV / 2 * (log(self.ca_out) - torch.log(ca_in))
 
         # Currents through channels.
         na = self.g_na * state["m"] ** 3 * state["h"] * state["j"] * above_na
@@ -80,9 +80,9 @@ class Courtemanche:
         sigma = (exp(self.na_out / 67.3) - 1) / 7
         tenth = torch.exp((-0.1 / thermal_mV) * v)
         whole = tenth**10
-        nak_of_v = 1 / (1 + 0.1245 * tenth + 0.0365 * sigma * whole)
         half_na = 10 / na_in
-        nak = self.nak_max * nak_of_v / (1 + half_na * torch.sqrt(half_na)) * (self.k_out / (self.k_out + 1.5))
+        nak_slowing = (1 + 0.1245 * tenth + 0.0365 * sigma * whole) * (1 + half_na * torch.sqrt(half_na))
+        nak = self.nak_max * self.k_out / (self.k_out + 1.5) / nak_slowing
         inward = torch.exp((0.35 / thermal_mV) * v)
         outward = inward * whole
         naca_scale = self.naca_max / ((87.5**3 + self.na_out**3) * (1.38 + self.ca_out))
@@ -100,18 +100,20 @@ class Courtemanche:
 
         inside, release_volume, uptake_volume = 0.68 * self.cell_volume, 0.0048 * self.cell_volume, 0.0552 * self.cell_volume
         per_charge = self.capacitance_pF / (inside * faraday)  # from pA/pF to mM/ms
-        ca_free = 1 / (1 + 0.07 * 0.0005 / (ca_in + 0.0005) ** 2 + 0.05 * 0.00238 / (ca_in + 0.00238) ** 2)
-        ca_release_free = 1 / (1 + 10 * 0.8 / (ca_release + 0.8) ** 2)
+        ca_free = _unbound(ca_in, (0.07, 0.0005), (0.05, 0.00238))
+        ca_release_free = _unbound(ca_release, (10.0, 0.8))
         ca_from_outside = per_charge / 2 * (2 * naca - ca_pump - ca_l - background_ca)
         ca_from_store = (uptake_volume / inside) * (leak - uptake) + (release_volume / inside) * release
         # The publication's Fn times 1e12: numbers near 1 for float32, not 1e-13 and 1e-15.
         flux = release_volume * release - self.capacitance_pF / (2 * faraday) * (0.5 * ca_l - 0.2 * naca)
+        # Exponentials take half of a step's time: those of like slope are made from one.
+        decay_5, decay_17 = torch.exp(v * (-1 / 5)), torch.exp(v * (-1 / 17))
         return {
             "v": -(na + k1 + to + kur + kr + ks + ca_l + background_na + background_ca + nak + naca + ca_pump),
             **_sodium_gates(v),
-            **_potassium_gates(v),
+            **_potassium_gates(v, decay_5, decay_17),
             **_calcium_gates(v, ca_in),
-            **_release_gates(v, flux),
+            **_release_gates(v, flux, decay_5, decay_17),
             "na_in": -per_charge * (3 * nak + 3 * naca + background_na + na),
             "ca_in": (ca_from_outside + ca_from_store) * ca_free,
             "k_in": per_charge * (2 * nak - (k1 + to + kur + kr + ks)),
@@ -120,13 +122,22 @@ class Courtemanche:
         }
 
 
+def _unbound(calcium: Tensor, *buffers: tuple[float, float]) -> Tensor:
+    """1 / (1 + sum of c k / (calcium + k)^2) over buffers of concentration c and half point k, as one quotient."""
+    top, bottom = torch.ones_like(calcium), torch.ones_like(calcium)
+    for concentration, half in buffers:
+        square = (calcium + half) ** 2
+        top, bottom = top * square, bottom * square + concentration * half * top
+    return top / bottom
+
+
 def _sodium_gates(v: Tensor) -> dict[str, Gate | Tensor]:
     # Two formulas meet, with a jump, at -40 mV. `below` goes no higher: the one not taken stays finite.
     is_below, below = v < -40, v.clamp(max=-40)
     shut = 1e-15  # instead of 0, which gates near would be denormal floats: slow ones
-    h_opening = 0.135 * torch.exp(scaled(below, -80.0, -6.8))
+    h_decay = torch.exp(torch.where(is_below, scaled(v, -80.0, -6.8), scaled(v, -10.66, -11.1)))
     h_closing_below = 3.56 * torch.exp(0.079 * below) + 3.1e5 * torch.exp(0.35 * below)
-    h_closing_above = (1 / 0.13) * torch.sigmoid(scaled(v, -10.66, 11.1))
+    h_closing_above = (1 / 0.13) / (1 + h_decay)
     j_opening = (1.2714e5 * torch.exp(0.2444 * below) + 3.474e-5 * torch.exp(-0.04391 * below)) * -(below + 37.78)
     j_opening = j_opening * torch.sigmoid(-0.311 * (below + 79.23))
     # The publication's exp(-2.535e-7 v) above is 1 to four digits: two terms of its series do.
@@ -135,21 +146,23 @@ def _sodium_gates(v: Tensor) -> dict[str, Gate | Tensor]:
     return {
         "m": opening_and_closing(3.2 * ramp(scaled(v, -47.13, 10.0)), 0.08 * torch.exp(scaled(v, 0.0, -11.0))),
         "h": opening_and_closing(
-            torch.where(is_below, h_opening, shut), torch.where(is_below, h_closing_below, h_closing_above)
+            torch.where(is_below, 0.135 * h_decay, shut), torch.where(is_below, h_closing_below, h_closing_above)
         ),
         "j": opening_and_closing(torch.where(is_below, j_opening, shut), j_closing),
     }
 
 
-def _potassium_gates(v: Tensor) -> dict[str, Gate | Tensor]:
+def _potassium_gates(v: Tensor, decay_5: Tensor, decay_17: Tensor) -> dict[str, Gate | Tensor]:
     warming = 3.0  # Q10 of the transient and the ultrarapid current, measured at room temperature
-    opening = 0.65 / (torch.exp(scaled(v, -10.0, -8.5)) + torch.exp(scaled(v, 30.0, -59.0)))
-    closing = 0.65 / (2.5 + torch.exp(scaled(v, -82.0, 17.0)))
+    opening = 0.65 / (exp(-10 / 8.5) * decay_17**2 + torch.exp(scaled(v, 30.0, -59.0)))
+    closing = 0.65 * decay_17 / (2.5 * decay_17 + exp(82 / 17))
     fast_rate = warming * (opening + closing)
     oi_rate = 1 / (18.53 + torch.exp(scaled(v, -113.7, 10.95))) + 1 / (35.56 + torch.exp(scaled(v, -1.26, -7.44)))
     ui_rate = 1 / (21 + torch.exp(scaled(v, 185.0, -28.0))) + torch.exp(scaled(v, 158.0, 16.0))
-    xr_rate = 0.0003 * 5 * ramp(scaled(v, -14.1, 5.0)) + 7.3898e-5 * 5.1237 * ramp(scaled(v, 3.3328, -5.1237))
-    xs_rate = 4e-5 * 17 * ramp(scaled(v, 19.9, 17.0)) + 3.5e-5 * 9 * ramp(scaled(v, 19.9, -9.0))
+    xr_opening = 0.0003 * 5 * ramp(scaled(v, -14.1, 5.0), exp(-14.1 / 5) * decay_5)
+    xr_rate = xr_opening + 7.3898e-5 * 5.1237 * ramp(scaled(v, 3.3328, -5.1237))
+    xs_opening = 4e-5 * 17 * ramp(scaled(v, 19.9, 17.0), exp(19.9 / 17) * decay_17)
+    xs_rate = xs_opening + 3.5e-5 * 9 * ramp(scaled(v, 19.9, -9.0))
     return {
         "oa": Gate(torch.sigmoid(scaled(v, -20.47, 17.54)), fast_rate),
         "oi": Gate(torch.sigmoid(scaled(v, -43.1, -5.3)), warming * oi_rate),
@@ -162,21 +175,22 @@ def _potassium_gates(v: Tensor) -> dict[str, Gate | Tensor]:
 
 def _calcium_gates(v: Tensor, ca_in: Tensor) -> dict[str, Gate | Tensor]:
     from_ten = scaled(v, -10.0, 6.24)
+    d_decay = torch.exp(-from_ten)
     return {
-        "d": Gate(torch.sigmoid(scaled(v, -10.0, 8.0)), 0.035 * 6.24 * ramp(from_ten) * (1 + torch.exp(-from_ten))),
+        "d": Gate(torch.sigmoid(scaled(v, -10.0, 8.0)), 0.035 * 6.24 * ramp(from_ten, d_decay) * (1 + d_decay)),
         "f": Gate(torch.sigmoid(scaled(v, -28.0, -6.9)), (0.0197 * torch.exp(-((0.0337 * (v + 10)) ** 2)) + 0.02) * (1 / 9)),
-        "f_ca": Gate(0.00035 / (0.00035 + ca_in), torch.full_like(v, 1 / 2)),
+        "f_ca": Gate(0.00035 / (0.00035 + ca_in), 1 / 2),
     }
 
 
-def _release_gates(v: Tensor, flux: Tensor) -> dict[str, Gate | Tensor]:
+def _release_gates(v: Tensor, flux: Tensor, decay_5: Tensor, decay_17: Tensor) -> dict[str, Gate | Tensor]:
     is_open = torch.sigmoid(scaled(flux, 0.34175, 1.367e-3))
-    from_eight = scaled(v, 7.9, 5.0)
+    w_decay = exp(7.9 / 5) * decay_5
     return {
-        "release_u": Gate(is_open, torch.full_like(v, 1 / 8)),
+        "release_u": Gate(is_open, 1 / 8),
         "release_v": relaxing(torch.sigmoid(scaled(flux, 0.06835, -1.367e-3)), 1.91 + 2.09 * is_open),
         "release_w": Gate(
-            torch.sigmoid(scaled(v, 40.0, -17.0)), 5 / 6 * ramp(from_eight) * (1 + 0.3 * torch.exp(-from_eight))
+            decay_17 / (decay_17 + exp(-40 / 17)), 5 / 6 * ramp(scaled(v, 7.9, 5.0), w_decay) * (1 + 0.3 * w_decay)
         ),
     }
 
