@@ -85,7 +85,7 @@ def _relaxed(x: Tensor | float) -> Tensor | float:
 
     Gates fast enough to see that are at their targets. No slower than exp; expm1, compiled, may lose small x's digits.
     """
-    if isinstance(x, float):
+    if not isinstance(x, Tensor):
         return -expm1(-x)
     x = x.clamp(max=64.0)  # x^7 stays finite
     growth = x * (1 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x * (1 / 720 + x * (1 / 5040)))))))
