@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gfunk.domain import Domain, make_domain, rectangle
 from gfunk.errors import InputError
-from gfunk.laplacian import Laplacian, fem_laplacian, knn_laplacian
+from gfunk.laplacian import Laplacian, assembled, element_matrices, fem_laplacian, knn_laplacian
 from gfunk.physics.diffusion import HalfStep, diffused, half_step, joined
 
 seeds = st.integers(0, 2**32 - 1)
@@ -276,7 +276,7 @@ def test_a_few_bad_triangles_do_not_slow_the_rest():
         half_step(with_diffusion(make_domain(points, flat.cells), 0.1 * np.eye(2)), 0.1).n_iterations(1e-2)
         for points in (flat.points, flat.points + inner[:, None] * shake)
     ]
-    assert counts[1] < 4 * counts[0], counts
+    assert counts[1] < 6 * counts[0], counts
 
 
 def test_a_cell_without_height_is_named():
@@ -290,3 +290,21 @@ def test_a_field_that_hardly_diffuses_hardly_changes():
     domain = with_diffusion(box(3), 1e-18 * np.eye(3))
     v = fields(domain.n_nodes)
     assert torch.allclose(later(v, half_step(domain, 0.05, "lumped")), v, rtol=0, atol=1e-12)
+
+
+@each_case
+@pytest.mark.parametrize("dt", [0.1 * DT, DT, 100 * DT])
+def test_steps_that_start_from_the_last_one_never_grow(domain: Domain, mass: str, dt: float):
+    """What one solve leaves undone returns in the next: too much of it, with the wrong sign, and stiff modes swing up."""
+    step = half_step(domain, dt, mass)
+    weights = step.weights(step.n_iterations(0.3))
+    blocks = element_matrices(domain, mass) if domain.has_cells else None
+    mass_matrix = (assembled(domain, *blocks) if blocks else knn_laplacian(domain)).mass
+    v = fields(domain.n_nodes)
+    z = torch.zeros_like(v)
+    sizes = []
+    for _ in range(200):
+        z = diffused(v, z, step, weights)
+        v = v + 2 * z
+        sizes.append(float(np.sqrt(np.einsum("nt,nt->", v.numpy(), mass_matrix @ v.numpy()))))
+    assert max(sizes[50:]) <= 1.001 * max(sizes[:50])

@@ -14,7 +14,7 @@ from torch.nn.functional import embedding
 
 from gfunk.domain import Domain
 from gfunk.errors import InputError
-from gfunk.laplacian import Mass, assembled, element_matrices, knn_laplacian, off_diagonal_rows
+from gfunk.laplacian import Laplacian, Mass, assembled, element_matrices, knn_laplacian, off_diagonal_rows
 from gfunk.sparse_solver import symmetric_solver
 
 
@@ -32,6 +32,8 @@ class HalfStep:
     # All eigenvalues of the matrix lie between these.
     smallest: float
     largest: float
+    # Those of M^-1 dt/2 S lie below this.
+    stiffest: float
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> "HalfStep":
         return HalfStep(
@@ -40,10 +42,17 @@ class HalfStep:
             pulls=self.pulls.to(device, dtype),
             smallest=self.smallest,
             largest=self.largest,
+            stiffest=self.stiffest,
         )
 
     def n_iterations(self, reduction: float) -> int:
-        """Chebyshev iterations that reduce the error of the first guess by this factor or more."""
+        """Chebyshev iterations that reduce the error of the first guess by this factor, or more where steps need it.
+
+        Where each step's guess is the last one's answer, what a solve leaves returns. With a share p left, Crank-Nicolson's
+        modes swing up if x / (1 + x) > (1 + p) / (1 - p) for x, the mode's eigenvalue of M^-1 dt/2 S: a negative p must be
+        smaller than 1 / (1 + 2 x). Half of that is kept, as p and x belong to one mode only where matrices commute.
+        """
+        reduction = min(reduction, 0.5 / (1 + 2 * self.stiffest))
         root = sqrt(self.largest / self.smallest)
         # 2 q^n / (1 + q^2n) with q = (root - 1) / (root + 1) bounds it.
         return max(1, ceil(log(2 / reduction) / log((root + 1) / (root - 1)))) if root > 1 + 1e-9 else 1
@@ -66,6 +75,7 @@ def half_step(domain: Domain, dt: float, mass: Mass = "consistent") -> HalfStep:
     matrix = csr_array(matrices.mass + dt / 2 * matrices.stiffness)
     diagonal = matrix.diagonal()
     smallest, largest = _bounds_of_cells(*blocks, matrix, dt) if blocks else _bounds_of_graph(matrix)
+    stiffest = dt / 2 * (_stiffest_cell(*blocks) if blocks else _stiffest_node(matrices))
     neighbors, entries = off_diagonal_rows([matrix, matrices.stiffness])
     # Rounded outwards to an eighth of an octave: alike domains get like bounds, and can be stepped together.
     lower, upper = floor(8 * log2(smallest)), ceil(8 * log2(largest))
@@ -75,6 +85,7 @@ def half_step(domain: Domain, dt: float, mass: Mass = "consistent") -> HalfStep:
         pulls=torch.from_numpy(-dt / 2 * entries[1] / diagonal),
         smallest=exp2(lower / 8),
         largest=exp2(max(upper, lower + 1) / 8),
+        stiffest=exp2(ceil(2 * log2(stiffest)) / 2),
     )
 
 
@@ -100,6 +111,7 @@ def joined(parts: Sequence[HalfStep]) -> HalfStep:
         pulls=side_by_side("pulls"),
         smallest=min(part.smallest for part in parts),
         largest=max(part.largest for part in parts),
+        stiffest=max(part.stiffest for part in parts),
     )
 
 
@@ -133,6 +145,19 @@ def _product(step: HalfStep, x: Tensor) -> Tensor:
     for neighbors, coupling in zip(step.neighbors.unbind(), step.couplings.unbind(), strict=True):
         total = total + coupling[:, None] * embedding(neighbors, x)
     return total
+
+
+def _stiffest_cell(
+    stiffness: Float[np.ndarray, "cell corner corner"], mass: Float[np.ndarray, "cell corner corner"]
+) -> float:
+    """No eigenvalue of M^-1 S is above the largest of a cell's own, and that is below their sum."""
+    # Masses of cells differ by a factor.
+    return float((np.einsum("ab,cba->c", np.linalg.inv(mass[0]), stiffness) * mass[0, 0, 0] / mass[:, 0, 0]).max())
+
+
+def _stiffest_node(matrices: Laplacian) -> float:
+    """The same for a graph, whose mass is diagonal, by Gershgorin's circles."""
+    return float((2 * matrices.stiffness.diagonal() / matrices.mass.diagonal()).max())
 
 
 def _bounds_of_graph(matrix: csr_array) -> tuple[float, float]:

@@ -130,9 +130,9 @@ def simulate_many(
     if couplings is None:
         couplings = [coupling(domain, how) for domain in domains]
     # Only what is solved in the same number of iterations goes together, so that a domain's company changes nothing.
-    alike: dict[tuple[float, float], list[int]] = {}
+    alike: dict[tuple[float, ...], list[int]] = {}
     for number, each in enumerate(couplings):
-        alike.setdefault((each.smallest, each.largest), []).append(number)
+        alike.setdefault((each.smallest, each.largest, each.n_iterations(how.reduction)), []).append(number)
     found: dict[int, Paced] = {}
     for numbers in alike.values():
         seen = list(
