@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gfunk.domain import Domain, fibre_tensors, make_domain, perturbed_square, rectangle, unit_square
 from gfunk.errors import InputError
+from gfunk.files.reading import read_domain
 from gfunk.laplacian import Fem, Knn, Laplacian, PaperGraph, laplacian
 from gfunk.physics.heat import simulate_heat
 from gfunk.spectrum import Spectrum, lowest_modes
@@ -41,7 +42,7 @@ __all__ = [
     "Batch", "Domain", "ExactModes", "ExactModesConfig", "Fem", "GFuNK", "GFuNKConfig", "InputError", "Knn", "Laplacian",
     "Paced", "PaperGFuNK", "PaperGFuNKConfig", "PaperGraph", "Spectrum", "Stimulus", "Trajectory", "cached_modes",
     "diffusivity", "fibre_tensors", "laplacian", "load_run", "lowest_modes", "make_domain", "pack", "perturbed_square",
-    "rectangle", "simulate", "simulate_heat", "simulate_many", "unit_square",
+    "read_domain", "rectangle", "simulate", "simulate_heat", "simulate_many", "unit_square",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gfunk.commands import bench, demo, evaluate, recipes, results, simulate, train, verify
+from gfunk.commands import bench, demo, evaluate, mesh, recipes, results, simulate, train, verify
 from gfunk.errors import InputError
 from gfunk.parallel import default_workers
 
@@ -131,6 +131,13 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--out", type=Path, help="folder for pictures (default: none are drawn)")
     each.add_argument("--quick", action="store_true", help="leave out the 2-D benchmark: less than a minute on two cores")
     shared(each, "device")
+
+    each = command(mesh, "read a mesh of any tool, mend it and say what was changed; remesh it evenly; write it")
+    each.add_argument("file", type=Path, help="openCARP (.pts), VTK (.vtk, .vtp, .vtu) or CARTO (.mesh)")
+    each.add_argument("--unit", choices=["mm", "um", "m", "cm"], help="of the coordinates (default: judged by their extent)")
+    each.add_argument("--keep-all", action="store_true", help="keep all separate parts, not the largest alone")
+    each.add_argument("--edge", type=float, metavar="MM", help="remesh evenly to this edge length")
+    each.add_argument("--out", type=Path, help="write it: .vtp, .vtu, or .pts for openCARP")
 
     command(results, "what was reached, on what, by which command")
     return parser

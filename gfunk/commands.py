@@ -229,6 +229,39 @@ def _bench_operators(options: argparse.Namespace):
     show(options.json, answer, rows)
 
 
+def mesh(options: argparse.Namespace):
+    import numpy as np
+
+    from gfunk.files.reading import described, read_mesh, write_mesh
+    from gfunk.remeshing import carried_fibres, remeshed
+
+    found = read_mesh(options.file, unit=options.unit, keep_all=options.keep_all)
+    if found.cells.shape[1] != 3:
+        raise InputError(f"{options.file}: has tetrahedra; `gfunk mesh` is for surfaces")
+    answer: dict[str, Any] = {"file": str(options.file), **asdict(described(found.points_mm, found.cells))}
+    answer |= {"has_fibres": found.fibres is not None, "repairs": list(found.repairs)}
+    if options.edge is not None:
+        points, cells = remeshed(found.points_mm, found.cells, options.edge)
+        fibres = found.fibres
+        if fibres is not None:
+            fibres = carried_fibres(found.points_mm, found.cells, fibres, points, cells)
+        # Other data belong to the nodes and cells that were.
+        found = replace(
+            found, points_mm=points, cells=cells, fibres=fibres, tags=None, point_data={}, cell_data={},
+            file_nodes=np.full(len(points), -1), file_cells=np.full(len(cells), -1),
+        )  # fmt: skip
+        answer["remeshed"] = asdict(described(points, cells))
+    if options.out is not None:
+        write_mesh(options.out, found)
+        answer["out"] = str(options.out)
+    for sentence in answer["repairs"]:
+        people.print(f"- {sentence}")
+    show(options.json, answer, [answer, *([answer["remeshed"]] if "remeshed" in answer else [])], _MESH_COLUMNS)
+
+
+_MESH_COLUMNS = ["nodes", "cells", "area_cm2", "volume_ml", "genus", "holes", "mean_edge_mm", "worst_angle_degrees"]
+
+
 def verify(options: argparse.Namespace) -> int:
     from gfunk.experiments import chosen_device
     from gfunk.figures import pyplot

@@ -27,6 +27,8 @@ class Domain:
     diffusion_at: Literal["node", "cell"]
     # Main direction of diffusion, a unit vector; f and -f mean the same to us, the rivals see the sign.
     fibres: Float[np.ndarray, "node dim"]
+    # What was changed or assumed where it was read from a file, one sentence each.
+    repairs: tuple[str, ...] = ()
 
     def __post_init__(self):
         _check_points(self.points)
@@ -72,6 +74,7 @@ def make_domain(
     *,
     diffusion_at: Literal["node", "cell"] = "node",
     fibres: Float[np.ndarray, "node dim"] | None = None,
+    repairs: tuple[str, ...] = (),
 ) -> Domain:
     """A Domain with what is usual filled in: no cells, K = identity, fibres along K's main axis."""
     points = np.ascontiguousarray(points, dtype=np.float64)
@@ -91,6 +94,7 @@ def make_domain(
         diffusion=np.asarray(diffusion, dtype=np.float64),
         diffusion_at=diffusion_at,
         fibres=np.zeros_like(points) if fibres is None else np.asarray(fibres, dtype=np.float64),
+        repairs=repairs,
     )
     return draft if fibres is not None else replace(draft, fibres=np.linalg.eigh(draft.node_diffusion())[1][..., -1])
 

@@ -1,0 +1,1 @@
+"""Meshes users bring, read and mended; what we make, written for the tools they use."""
