@@ -115,8 +115,13 @@ def fibre_tensors(
 def cell_sizes(points: Float[np.ndarray, "node dim"], cells: Int[np.ndarray, "cell corner"]) -> Float[np.ndarray, " cell"]:
     """Length, area or volume of each simplex, wherever it lies in space."""
     edges = points[cells[:, 1:]] - points[cells[:, :1]]
+    if edges.shape[1] == 2:
+        # Written out, as for many small matrices a library's determinant takes several times as long.
+        one, other = edges[:, 0], edges[:, 1]
+        squares = (one**2).sum(axis=1) * (other**2).sum(axis=1)
+        return np.sqrt(np.maximum(squares - (one * other).sum(axis=1) ** 2, 0)) / 2
     gram = edges @ edges.swapaxes(1, 2)
-    factorial = {1: 1, 2: 2, 3: 6}[edges.shape[1]]
+    factorial = {1: 1, 3: 6}[edges.shape[1]]
     return np.sqrt(np.maximum(np.linalg.det(gram), 0)) / factorial
 
 
@@ -289,7 +294,12 @@ def _check_diffusion(diffusion: np.ndarray, site: str, dim: int):
     skew = np.flatnonzero(np.abs(diffusion - diffusion.swapaxes(1, 2)).max(axis=(1, 2), initial=0) > 1e-8 * scale)
     if skew.size:
         raise InputError(f"the diffusion tensor of {site} {skew[0]} is not symmetric")
-    lowest = np.linalg.eigvalsh(diffusion)[:, 0] if len(diffusion) else np.empty(0)
+    try:
+        np.linalg.cholesky(diffusion - 1e-12 * scale[:, None, None] * np.eye(dim))
+        return
+    except np.linalg.LinAlgError:
+        # It does not say which: that takes the eigenvalues.
+        lowest = np.linalg.eigvalsh(diffusion)[:, 0]
     weak = np.flatnonzero(~(lowest > 1e-12 * scale))
     if weak.size:
         raise InputError(

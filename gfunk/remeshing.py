@@ -194,6 +194,9 @@ def _spoilt_by_closing(
 ) -> Bool[np.ndarray, " _"]:
     """Which of the chosen edges, once closed, turn a triangle over or make a side too long."""
     moved, target = _closed(points, edges, chosen)
+    is_near = np.zeros(len(points), dtype=bool)
+    is_near[edges.nodes[chosen]] = True
+    cells = cells[is_near[cells].any(axis=1)]
     is_long = _sides(moved[cells]).max(axis=1) > np.maximum(longest, _sides(points[cells]).max(axis=1))
     is_bad = _has_three_nodes(target[cells]) & (_turns(points, moved, cells) | is_long)
     touched = np.zeros(len(points), dtype=bool)

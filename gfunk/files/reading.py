@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from gfunk.domain import Domain, fibre_tensors, make_domain
+from gfunk.domain import Domain, cell_sizes, fibre_tensors, make_domain
 from gfunk.errors import InputError
 from gfunk.files.carto import read_carto_mesh
 from gfunk.files.mending import Mended, Unit, mended
@@ -88,7 +88,9 @@ def as_domain(mesh: Mended, *, across: float = ATRIAL_ACROSS, ratio: float = 5.0
             mesh.points_mm, mesh.cells, tensors, diffusion_at="cell", fibres=_any_tangents(mesh), repairs=said
         )
     tensors = fibre_tensors(mesh.fibres, ratio * across, across)
-    return make_domain(mesh.points_mm, mesh.cells, tensors, diffusion_at="cell", repairs=mesh.repairs)
+    return make_domain(
+        mesh.points_mm, mesh.cells, tensors, diffusion_at="cell", fibres=_at_nodes(mesh, mesh.fibres), repairs=mesh.repairs
+    )
 
 
 def described(points_mm: Float[np.ndarray, "node 3"], cells: Int[np.ndarray, "cell 3"]) -> Described:
@@ -122,6 +124,18 @@ def write_mesh(path: Path, mesh: Mended):
         write_opencarp(path.with_suffix(""), mesh.points_mm, [block])
     else:
         raise InputError(f"{path}: a mesh is written as .vtp (surfaces), .vtu or .pts, not {suffix!r}")
+
+
+def _at_nodes(mesh: Mended, fibres: Float[np.ndarray, "cell 3"]) -> Float[np.ndarray, "node 3"]:
+    """The main axis of f f^T over the cells around each node, weighted by their size: blind to f's sign."""
+    n_corners = mesh.cells.shape[1]
+    weighted = np.sqrt(cell_sizes(mesh.points_mm, mesh.cells))[:, None] * fibres
+    tensors = np.empty((len(mesh.points_mm), 3, 3))
+    for i in range(3):
+        for j in range(i + 1):
+            share = np.repeat(weighted[:, i] * weighted[:, j], n_corners)
+            tensors[:, i, j] = tensors[:, j, i] = np.bincount(mesh.cells.ravel(), share, minlength=len(tensors))
+    return np.linalg.eigh(tensors)[1][:, :, -1]
 
 
 def _any_tangents(mesh: Mended) -> Float[np.ndarray, "node 3"]:
