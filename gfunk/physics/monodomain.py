@@ -289,7 +289,7 @@ def can_compile(device: torch.device) -> bool:
 
 
 def _stepped_in_place(cell: Cell, state: dict[str, Tensor], dt_ms: float, stimulus: Tensor, order: int) -> dict[str, Tensor]:
-    """For a CPU: what is written where it was read stays in its cache. A GPU has none to hold it, and was slower so."""
+    """For a CPU: what is written where it was read stays in its cache. A GPU was slower so."""
     for name, later in stepped(cell, state, dt_ms, stimulus, order).items():
         state[name].copy_(later)
     return state
