@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from gfunk.errors import InputError
-from gfunk.files.opencarp import (
+from gfunk.files.raw import Block, RawMesh
+from gfunk.files.tables import (
     Table,
     columns,
     file_bytes,
@@ -17,7 +18,6 @@ from gfunk.files.opencarp import (
     whole_if_exact,
     without_comments,
 )
-from gfunk.files.raw import Block, RawMesh
 
 VERSION = b"#TriangulatedMeshVersion2.0"
 INACTIVE_GROUP = -1000000
