@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gfunk.errors import InputError
+from gfunk.files.tables import readable
 from gfunk.store import write_bytes
 
 HEADER_BYTES = 1024
@@ -45,28 +46,16 @@ class Igb:
 
 def read_igb(path: Path) -> Igb:
     """The whole frames of a file, gzipped or not; a killed run's has fewer than its header says."""
-    try:
-        # A pipe or a device may never end.
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path}: not a file")
-        with path.open("rb") as file:
-            n_file_bytes = path.stat().st_size
-            is_zipped = file.read(2) == b"\x1f\x8b"
-            head = _start(file, HEADER_BYTES, is_zipped)
-            header = _header(path, head)
-            n_claimed = HEADER_BYTES + header.n_frames * header.n_frame_bytes
-            if is_zipped and n_claimed > max(MAX_PACKING * n_file_bytes, MAX_SMALL_BYTES):
-                raise InputError(f"{path}: claims {n_claimed} bytes from {n_file_bytes} gzipped: gunzip it, and read that")
-            # Never more than is there, whatever is claimed; one byte more shows a file longer than its claim.
-            content = _start(file, n_claimed + 1 if is_zipped else min(n_claimed + 1, n_file_bytes), is_zipped)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: can't be read ({error.strerror or error})") from None
-    except InputError:
-        raise
-    except ValueError as error:  # a name with a zero byte
-        raise InputError(f"{str(path)!a}: can't be read ({error})") from None
+    with readable(path), path.open("rb") as file:
+        n_file_bytes = path.stat().st_size
+        is_zipped = file.read(2) == b"\x1f\x8b"
+        head = _start(file, HEADER_BYTES, is_zipped)
+        header = _header(path, head)
+        n_claimed = HEADER_BYTES + header.n_frames * header.n_frame_bytes
+        if is_zipped and n_claimed > max(MAX_PACKING * n_file_bytes, MAX_SMALL_BYTES):
+            raise InputError(f"{path}: claims {n_claimed} bytes from {n_file_bytes} gzipped: gunzip it, and read that")
+        # Never more than is there, whatever is claimed; one byte more shows a file longer than its claim.
+        content = _start(file, n_claimed + 1 if is_zipped else min(n_claimed + 1, n_file_bytes), is_zipped)
     return _frames(path, header, content)
 
 

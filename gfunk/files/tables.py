@@ -1,7 +1,8 @@
 """Numbers in text files, as tables whose rows know their place there; and a file's bytes, or why there are none."""
 
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,13 +39,14 @@ class Table:
         return replace(self, starts=self.starts[kept], widths=self.widths[kept], places=self.places[kept])
 
 
-def file_bytes(path: Path) -> bytes:
-    """All of a file."""
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """What stands in the way of reading a file becomes one line that says so."""
     try:
         # A pipe or a device may never end.
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: not a file")
-        return path.read_bytes()
+        yield
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except OSError as error:
@@ -53,6 +55,12 @@ def file_bytes(path: Path) -> bytes:
         raise
     except ValueError as error:  # a name with a zero byte
         raise InputError(f"{str(path)!a}: can't be read ({error})") from None
+
+
+def file_bytes(path: Path) -> bytes:
+    """All of a file."""
+    with readable(path):
+        return path.read_bytes()
 
 
 def without_comments(data: bytes, mark: bytes = b"#") -> bytes:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from gfunk.errors import InputError
 from gfunk.files.raw import RawMesh
+from gfunk.files.tables import file_bytes
 from gfunk.files.vtk_cells import raw_mesh
 from gfunk.files.vtk_legacy import legacy_grid
 from gfunk.files.vtk_xml import xml_grid
@@ -11,13 +12,7 @@ from gfunk.files.vtk_xml import xml_grid
 
 def read_vtk(path: Path) -> RawMesh:
     """The mesh in a `.vtk`, `.vtp` or `.vtu` file; which of them it is, its content says."""
-    try:
-        # A pipe or a device could be read for ever.
-        if not path.is_file():
-            raise InputError(f"{path}: no such file")
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: can't be read ({error.strerror or error})") from error
+    content = file_bytes(path)
     try:
         if content[:14].lower() == b"# vtk datafile":
             grid = legacy_grid(content)
