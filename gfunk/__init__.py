@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gfunk.atria.synthetic import left_atrium
 from gfunk.domain import Domain, fibre_tensors, make_domain, perturbed_square, rectangle, unit_square
 from gfunk.errors import InputError
 from gfunk.files.reading import read_domain
@@ -41,8 +42,8 @@ _WITH_TORCH = {
 __all__ = [
     "Batch", "Domain", "ExactModes", "ExactModesConfig", "Fem", "GFuNK", "GFuNKConfig", "InputError", "Knn", "Laplacian",
     "Paced", "PaperGFuNK", "PaperGFuNKConfig", "PaperGraph", "Spectrum", "Stimulus", "Trajectory", "cached_modes",
-    "diffusivity", "fibre_tensors", "laplacian", "load_run", "lowest_modes", "make_domain", "pack", "perturbed_square",
-    "read_domain", "rectangle", "simulate", "simulate_heat", "simulate_many", "unit_square",
+    "diffusivity", "fibre_tensors", "laplacian", "left_atrium", "load_run", "lowest_modes", "make_domain", "pack",
+    "perturbed_square", "read_domain", "rectangle", "simulate", "simulate_heat", "simulate_many", "unit_square",
 ]  # fmt: skip
 
 

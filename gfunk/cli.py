@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gfunk.commands import bench, demo, evaluate, mesh, recipes, results, simulate, train, verify
+from gfunk.commands import atrium, bench, demo, evaluate, mesh, recipes, results, simulate, train, verify
 from gfunk.errors import InputError
 from gfunk.parallel import default_workers
 
@@ -120,9 +120,10 @@ def _parser() -> argparse.ArgumentParser:
     shared(each, "workers", "device", "set", "record")
 
     each = command(bench, "what operators or the solver cost, beside the least they could and beside rivals")
-    each.add_argument("recipe", nargs="?", default="heat", help="a recipe, for its operators, or `solver`")
+    each.add_argument("recipe", nargs="?", default="heat", help="a recipe, for its operators, or `solver`, or `atria`")
     each.add_argument("--variant", action="append", help="default: ours and paper")
-    each.add_argument("--n", type=_positive, default=20, help="trajectories at a time")
+    each.add_argument("--n", type=_positive, default=20, help="trajectories at a time; atria: how many")
+    each.add_argument("--edge", type=float, default=1.0, metavar="MM", help="atria: edge length of the triangles")
     each.add_argument("--rivals", type=Path, default=Path(".rivals"), help="folder of other solvers (`make rivals`)")
     each.add_argument("--no-errors", action="store_true", help="solver: don't find out how wrong each solver is")
     shared(each, "workers", "device", "set", "record", "compile")
@@ -132,11 +133,23 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--quick", action="store_true", help="leave out the 2-D benchmark: less than a minute on two cores")
     shared(each, "device")
 
+    each = command(atrium, "make a synthetic left atrium with fibres and named parts; every seed is another")
+    each.add_argument("--seed", type=_whole, required=True)
+    each.add_argument("--out", type=Path, required=True, help=".vtp, .vtu, or .pts for openCARP")
+    each.add_argument("--edge", type=float, default=1.0, metavar="MM", help="edge length of the triangles, 0.25 to 1.5")
+    each.add_argument("--turned", type=float, default=20.0, metavar="DEGREES", help="spread of fibres about the rule's")
+    each.add_argument("--picture", type=Path, help="draw it, with regions and fibres (.png)")
+
     each = command(mesh, "read a mesh of any tool, mend it and say what was changed; remesh it evenly; write it")
-    each.add_argument("file", type=Path, help="openCARP (.pts), VTK (.vtk, .vtp, .vtu) or CARTO (.mesh)")
+    each.add_argument("file", type=Path, help="openCARP, VTK, CARTO, PLY, STL, OBJ, OFF, gmsh or XDMF (docs/meshes.md)")
     each.add_argument("--unit", choices=["mm", "um", "m", "cm"], help="of the coordinates (default: judged by their extent)")
     each.add_argument("--keep-all", action="store_true", help="keep all separate parts, not the largest alone")
     each.add_argument("--edge", type=float, metavar="MM", help="remesh evenly to this edge length")
+    each.add_argument("--fibres", choices=["file", "rule"], default="file", help="rule: make some, for a left atrium")
+    each.add_argument(
+        "--label", type=_label, action="append", default=[], metavar="NAME=X,Y,Z",
+        help="rule: a place, in mm, at MV, LSPV, LIPV, RSPV, RIPV or the tip of the LAA (default: found by shape)",
+    )  # fmt: skip
     each.add_argument("--out", type=Path, help="write it: .vtp, .vtu, or .pts for openCARP")
 
     command(results, "what was reached, on what, by which command")
@@ -146,6 +159,20 @@ def _parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     if not (text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def _label(text: str) -> tuple[str, tuple[float, ...]]:
+    name, _, place = text.partition("=")
+    try:
+        return name, tuple(float(number) for number in place.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=X,Y,Z") from None
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
     return int(text)
 
 

@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from gfunk.console import bar, people, progress_bars, show
@@ -41,7 +43,7 @@ def simulate(options: argparse.Namespace):
     from gfunk.simulation import missing_seeds, simulate_missing, split_of, split_seeds
 
     recipe = recipe_named(options.recipe)
-    problem = with_overrides(recipe.simulated_problem(), options.set)
+    problem = with_overrides(recipe.problem, options.set)
     sizes = {"train": recipe.n_train, "val": recipe.n_val, "test": recipe.n_test}
     # A seed belongs to one split.
     split = options.split or (split_of(options.seed) if options.seed is not None else None)
@@ -169,6 +171,8 @@ def evaluate(options: argparse.Namespace):
 def bench(options: argparse.Namespace):
     if options.recipe == "solver":
         _bench_solver(options)
+    elif options.recipe == "atria":
+        _bench_atria(options)
     else:
         _bench_operators(options)
 
@@ -202,6 +206,36 @@ def _bench_solver(options: argparse.Namespace):
     show(options.json, answer, rows)
 
 
+def _bench_atria(options: argparse.Namespace):
+    from gfunk.atrium_survey import compared, surveyed
+    from gfunk.experiments import chosen_device
+    from gfunk.parallel import in_parallel
+    from gfunk.records import record
+
+    atria = []
+    with bar("making atria", options.n) as advance:
+        for atrium in in_parallel(partial(surveyed, edge_mm=options.edge), range(options.n), options.workers):
+            atria.append(atrium)
+            advance()
+    rows = compared(atria)
+    answer = {
+        "edge_mm": options.edge,
+        "atria": len(atria),
+        "valid": sum(not atrium.faults for atrium in atria),
+        "faults": {atrium.seed: list(atrium.faults) for atrium in atria if atrium.faults},
+        "median_seconds": median(atrium.seconds for atrium in atria),
+        "median_nodes": median(atrium.nodes for atrium in atria),
+        "worst_angle_degrees": min(atrium.worst_angle_degrees for atrium in atria),
+        "shortest_edge": min(atrium.shortest_edge for atrium in atria),
+        "longest_edge": max(atrium.longest_edge for atrium in atria),
+        "rows": rows,
+    }
+    if options.record is not None:
+        record(options.record, {"recipe": "atria", "label": "survey", **answer}, options.words, chosen_device("cpu"))
+    people.print(f"{answer['valid']} of {len(atria)} atria are valid")
+    show(options.json, answer, rows)
+
+
 def _bench_operators(options: argparse.Namespace):
     from gfunk.bench import cost, measured_ceilings
     from gfunk.experiments import chosen_device, seeded_operator, simulated_set
@@ -211,7 +245,7 @@ def _bench_operators(options: argparse.Namespace):
     from gfunk.simulation import split_seeds
 
     recipe = recipe_named(options.recipe)
-    problem = with_overrides(recipe.simulated_problem(), options.set)
+    problem = with_overrides(recipe.problem, options.set)
     device = chosen_device(options.device)
     ceilings = measured_ceilings(device)
     rows = []
@@ -229,17 +263,51 @@ def _bench_operators(options: argparse.Namespace):
     show(options.json, answer, rows)
 
 
+def atrium(options: argparse.Namespace):
+    import numpy as np
+
+    from gfunk.atria.anatomy import REGIONS, region_numbers
+    from gfunk.atria.synthetic import atrium_fibres, synthetic_atrium
+    from gfunk.files.mending import Mended
+    from gfunk.files.reading import described, write_mesh
+
+    if options.picture is not None:
+        # It refuses now, not after the work.
+        from gfunk.figures import pyplot
+
+        pyplot()
+    made = synthetic_atrium(options.seed, options.edge)
+    fibres = atrium_fibres(made, options.seed, options.turned)
+    at_nodes, tags = region_numbers(made.regions, made.cells)
+    answer: dict[str, Any] = {"seed": options.seed, **asdict(described(made.points_mm, made.cells))}
+    answer["regions"] = {name: {"number": number, "nodes": len(made.regions[name])} for number, name in enumerate(REGIONS)}
+    mesh = Mended(
+        points_mm=made.points_mm, cells=made.cells, fibres=fibres, tags=tags, point_data={"region": at_nodes}, cell_data={},
+        file_nodes=np.full(len(at_nodes), -1), file_cells=np.full(len(tags), -1), repairs=(),
+    )  # fmt: skip
+    write_mesh(options.out, mesh)
+    answer["out"] = str(options.out)
+    if options.picture is not None:
+        from gfunk.surface_pictures import Pictured, surfaces_picture
+
+        title = f"seed {options.seed}"
+        shown = Pictured(title=title, points=made.points_mm, cells=made.cells, labels=tags, fibres=fibres)
+        surfaces_picture(options.picture, [shown], REGIONS)
+        answer["picture"] = str(options.picture)
+    show(options.json, answer, [answer], ["seed", *_MESH_COLUMNS, "out"])
+
+
 def mesh(options: argparse.Namespace):
     import numpy as np
 
-    from gfunk.files.reading import described, read_mesh, write_mesh
-    from gfunk.remeshing import carried_fibres, remeshed
+    from gfunk.files.reading import described, read_mesh, with_rule_fibres, write_mesh
+    from gfunk.remeshing import remeshed
+    from gfunk.resampling import carried_fibres
 
     found = read_mesh(options.file, unit=options.unit, keep_all=options.keep_all)
     if found.cells.shape[1] != 3:
         raise InputError(f"{options.file}: has tetrahedra; `gfunk mesh` is for surfaces")
     answer: dict[str, Any] = {"file": str(options.file), **asdict(described(found.points_mm, found.cells))}
-    answer |= {"has_fibres": found.fibres is not None, "repairs": list(found.repairs)}
     if options.edge is not None:
         points, cells = remeshed(found.points_mm, found.cells, options.edge)
         fibres = found.fibres
@@ -251,6 +319,10 @@ def mesh(options: argparse.Namespace):
             file_nodes=np.full(len(points), -1), file_cells=np.full(len(cells), -1),
         )  # fmt: skip
         answer["remeshed"] = asdict(described(points, cells))
+    if options.fibres == "rule":
+        found, regions = with_rule_fibres(found, dict(options.label))
+        answer["regions"] = {name: len(nodes) for name, nodes in regions.items()}
+    answer |= {"has_fibres": found.fibres is not None, "repairs": list(found.repairs)}
     if options.out is not None:
         write_mesh(options.out, found)
         answer["out"] = str(options.out)

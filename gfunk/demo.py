@@ -43,7 +43,7 @@ def heat_demo(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Returns the rows of its table, twice: as JSON and as shown."""
     recipe = small_heat()
-    problem, variant, device = recipe.simulated_problem(), recipe.variant("ours"), torch.device("cpu")
+    problem, variant, device = recipe.problem, recipe.variant("ours"), torch.device("cpu")
     for split, n in SIZES.items():
         missing = missing_seeds(out / "data" / split, problem, split_seeds(split, n))
         with bar(f"simulating {n} {split} trajectories", len(missing)) as advance:
@@ -92,7 +92,7 @@ def heat_demo(
 
 
 def _draw(operator: torch.nn.Module, recipe: Recipe, out: Path, picture: Path):
-    problem, variant = recipe.simulated_problem(), recipe.variant("ours")
+    problem, variant = recipe.problem, recipe.variant("ours")
     seed = split_seeds("test", 1)[0]
     sample = read_sample(out / "data" / "test", seed)
     data = load_split(out / "data" / "test", variant.view, n=1, n_workers=1)

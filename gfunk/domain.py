@@ -1,6 +1,7 @@
 """Domain: where the PDE lives, and how fast it diffuses there; squares, rectangles and slabs; the checks at the door."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import ceil
 from typing import Literal
@@ -29,6 +30,8 @@ class Domain:
     fibres: Float[np.ndarray, "node dim"]
     # What was changed or assumed where it was read from a file, one sentence each.
     repairs: tuple[str, ...] = ()
+    # Nodes by the name of the part they belong to, where parts are known.
+    regions: Mapping[str, Int[np.ndarray, " _"]] = field(default_factory=dict)
 
     def __post_init__(self):
         _check_points(self.points)
@@ -41,6 +44,9 @@ class Domain:
         _check_diffusion(self.diffusion, self.diffusion_at, self.points.shape[1])
         if self.fibres.shape != self.points.shape or not np.isfinite(self.fibres).all():
             raise InputError(f"fibres must be finite and of the points' shape {self.points.shape}, not {self.fibres.shape}")
+        for name, nodes in self.regions.items():
+            if ((nodes < 0) | (nodes >= len(self.points))).any():
+                raise InputError(f"region {name!r} names nodes outside 0 to {len(self.points) - 1}")
 
     @property
     def n_nodes(self) -> int:
@@ -75,6 +81,7 @@ def make_domain(
     diffusion_at: Literal["node", "cell"] = "node",
     fibres: Float[np.ndarray, "node dim"] | None = None,
     repairs: tuple[str, ...] = (),
+    regions: Mapping[str, Int[np.ndarray, " _"]] | None = None,
 ) -> Domain:
     """A Domain with what is usual filled in: no cells, K = identity, fibres along K's main axis."""
     points = np.ascontiguousarray(points, dtype=np.float64)
@@ -95,6 +102,7 @@ def make_domain(
         diffusion_at=diffusion_at,
         fibres=np.zeros_like(points) if fibres is None else np.asarray(fibres, dtype=np.float64),
         repairs=repairs,
+        regions=dict(regions or {}),
     )
     return draft if fibres is not None else replace(draft, fibres=np.linalg.eigh(draft.node_diffusion())[1][..., -1])
 

@@ -137,7 +137,7 @@ def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
         variant = recipe.variant(variant_name)
         if variant.training is not None:
             raise InputError(f"{name} has to be trained first: `gfunk train {recipe_name} --variant {variant_name} ...`")
-        return make_operator(variant.network), recipe.name, recipe.simulated_problem(), variant
+        return make_operator(variant.network), recipe.name, recipe.problem, variant
     operator, card = load_run(Path(name))
     return operator, card.recipe, card.problem, card.variant
 

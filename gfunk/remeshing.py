@@ -1,387 +1,461 @@
-"""Even triangles of a wished edge length on any surface: long edges cut, short ones closed, others flipped and relaxed."""
+"""Even triangles of a wished edge length on any surface: long edges cut, short ones closed, others flipped and relaxed.
 
-from collections.abc import Callable
+A side is a triangle's walk from one corner to the next, side s of triangle s // 3: inside, every edge is walked both ways.
+"""
+
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.sparse import coo_array, csr_array
-from scipy.spatial import KDTree
+from scipy.sparse import csr_array
 
 from gfunk.errors import InputError
+from gfunk.nearest import Cells, OntoSurface, Points, nearest_on_triangles
+from gfunk.surface import area_vectors, boundary_loops, cross, distances, dot, opposite_sides, side_lengths, sides_of
 
 # As many as there are at that moment.
-Points = Float[np.ndarray, "_ 3"]
-Cells = Int[np.ndarray, "_ 3"]
-OntoSurface = Callable[[Points], Points]
+Pairs = Int[np.ndarray, "_ 2"]
+Sides = Int[np.ndarray, " _"]
+Mask = Bool[np.ndarray, " _"]
+# Where on the rims a node is; -1 inside.
+Along = Float[np.ndarray, " _"]
+_NOWHERE = np.zeros((0, 3))
 
 # Of the wished length (Botsch and Kobbelt 2004): an edge cut there, or closed, leaves none that would be treated again.
-LONGEST, SHORTEST = 4 / 3, 4 / 5
+SHORTEST, LONGEST = 4 / 5, 4 / 3
 # Relaxing stretches and squeezes what was just cut and closed; at the end all edges should be within these.
 EVEN = 0.6, 1.5
+# After so many rounds only edges about to leave these are treated, as every treatment disturbs its neighbours.
+N_FULL_ROUNDS, LATE_SHORTEST, LATE_LONGEST = 3, 0.65, 1.45
+N_RELAXINGS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Edges:
-    """Each edge once, and what lies beside it."""
+class _Rims:
+    """The lines of the given rims, on which nodes slide: a node is where so many mm of them lie behind it.
 
-    nodes: Int[np.ndarray, "edge 2"]
-    of_cell: Int[np.ndarray, "cell 3"]  # the edge from corner k to corner k + 1
-    cells: Int[np.ndarray, "edge 2"]  # -1 where there is none: on a rim
+    One rim comes after the other, with a gap between them, so that rounding never takes a node to the next.
+    """
 
-    @property
-    def is_rim(self) -> Bool[np.ndarray, " edge"]:
-        return self.cells[:, 1] < 0
+    knots: Float[np.ndarray, " _"]
+    places: Points
+    starts: Float[np.ndarray, " _"]
+    lengths: Float[np.ndarray, " _"]
+
+    def at(self, along: Along) -> Points:
+        return np.stack([np.interp(along, self.knots, column) for column in self.places.T], 1) if len(along) else _NOWHERE
+
+    def gap(self, tail: Along, head: Along) -> Along:
+        """How far a node lies ahead of another on the same rim, as its triangles walk."""
+        return (head - tail) % self.lengths[self._rim_of(tail)]
+
+    def moved(self, along: Along, step: Along) -> Along:
+        start, length = (of_rim[self._rim_of(along)] for of_rim in (self.starts, self.lengths))
+        return start + (along - start + step) % length
+
+    def between(self, tail: Along, head: Along) -> Along:
+        return self.moved(tail, self.gap(tail, head) / 2)
+
+    def _rim_of(self, along: Along) -> Int[np.ndarray, " _"]:
+        return np.searchsorted(self.starts, along, side="right") - 1
 
 
 def remeshed(
-    points: Points, cells: Cells, edge_mm: float, *, onto: OntoSurface | None = None, n_rounds: tuple[int, int] = (5, 20)
+    points: Points, cells: Cells, edge_mm: float, *, onto: OntoSurface | None = None, n_rounds: tuple[int, int] = (3, 30)
 ) -> tuple[Points, Cells]:
     """Points and triangles of the same surface, with edges of about edge_mm; its holes and handles stay.
 
-    onto: takes points near the surface to it; by default the nearest places of the given triangles. Rims stay on their
+    onto: takes points near the surface to it; by default to the nearest places of the given triangles. Rims stay on their
     lines, where their nodes slide. The surface must be consistently wound, each edge with one or two triangles.
     n_rounds: at least the first, then until all edges are even, but no more than the second.
     """
     if not edge_mm > 0:
         raise InputError(f"the edge length must be positive, not {edge_mm}")
+    _check_winding(cells)
     onto_surface = nearest_on_triangles(points, cells) if onto is None else onto
-    rims = _edges(cells)
-    onto_rim = _nearest_on_segments(points, rims.nodes[rims.is_rim], edge_mm) if rims.is_rim.any() else None
+    rims, along = _rims(points, cells)
     for number in range(n_rounds[1]):
-        points, cells = _long_edges_cut(points, cells, LONGEST * edge_mm)
-        points, cells = _short_edges_closed(points, cells, SHORTEST * edge_mm, LONGEST * edge_mm)
-        cells = _flipped(points, cells)
-        for _ in range(3):
-            points = _relaxed(points, cells, onto_surface, onto_rim)
-            cells = _flipped(points, cells)
-        length = _lengths(points, _edges(cells).nodes) / edge_mm
-        if number + 1 >= n_rounds[0] and EVEN[0] < length.min() and length.max() < EVEN[1]:
-            break
+        is_full = number < max(N_FULL_ROUNDS, n_rounds[0])
+        shortest, longest = (SHORTEST, LONGEST) if is_full else (LATE_SHORTEST, LATE_LONGEST)
+        points, along, cells = _long_edges_cut(points, along, cells, rims, longest * edge_mm)
+        points, along, cells = _short_edges_closed(points, along, cells, rims, shortest * edge_mm, longest * edge_mm)
+        cells, opposite = _flipped(points, cells, opposite_sides(cells))
+        for _ in range(N_RELAXINGS):
+            points, along = _relaxed(points, along, cells, opposite, rims)
+            cells, opposite = _flipped(points, cells, opposite)
+        may_end, is_last = number + 1 >= n_rounds[0], number + 1 == n_rounds[1]
+        # As this may be slow: once early, lest narrow places shrink, and again at the end.
+        if number == 0 or is_last or (may_end and _is_even(points, cells, edge_mm)):
+            points = _put_onto(points, along, cells, onto_surface)
+            cells, opposite = _flipped(points, cells, opposite)
+            if may_end and _is_even(points, cells, edge_mm):
+                break
     return points, cells
 
 
-def nearest_on_triangles(points: Points, cells: Cells, n_candidates: int = 12) -> OntoSurface:
-    """The nearest place on the triangles, of those whose centres are nearest."""
-    corners = points[cells]
-    tree = KDTree(corners.mean(axis=1))
-    n_candidates = min(n_candidates, len(cells))
-
-    def onto(places: Points) -> Points:
-        near = np.asarray(tree.query(places, n_candidates)[1]).reshape(len(places), -1)
-        found = _nearest_in_triangle(places[:, None], corners[near])
-        best = np.linalg.norm(found - places[:, None], axis=2).argmin(axis=1)
-        return found[np.arange(len(places)), best]
-
-    return onto
+def _check_winding(cells: Cells):
+    sides = sides_of(cells)
+    crowded = np.flatnonzero(sides.n_triangles > 2)
+    if crowded.size:
+        tail, head = sides.edges[crowded[0]]
+        raise InputError(f"{sides.n_triangles[crowded[0]]} triangles meet at the edge of nodes {tail} and {head}")
+    one, other = sides.meeting()
+    unlike = np.flatnonzero(sides.nodes[one, 0] == sides.nodes[other, 0])
+    if unlike.size:
+        first, second = one[unlike[0]] // 3, other[unlike[0]] // 3
+        raise InputError(f"triangles {first} and {second} wind against each other: orient the surface first")
 
 
-def carried_fibres(
-    points: Points, cells: Cells, fibres: Float[np.ndarray, "_ 3"], new_points: Points, new_cells: Cells
-) -> Float[np.ndarray, "_ 3"]:
-    """Fibres on other triangles of the same surface: the main axis of f f^T, blind to f's sign, over the nearest cells."""
-    centre, new_centre = points[cells].mean(axis=1), new_points[new_cells].mean(axis=1)
-    # As many as a new triangle covers, but some.
-    n_near = int(np.clip(np.ceil(len(cells) / len(new_cells)), 3, 50))
-    near = np.asarray(KDTree(centre).query(new_centre, min(n_near, len(cells)))[1]).reshape(len(new_cells), -1)
-    area = np.linalg.norm(_normal(points, *cells.T), axis=1)
-    tensor = np.einsum("cn,cni,cnj->cij", area[near], fibres[near], fibres[near])
-    normal = _normal(new_points, *new_cells.T)
-    normal /= np.linalg.norm(normal, axis=1, keepdims=True)
-    flat = np.eye(3) - normal[:, :, None] * normal[:, None, :]
-    return np.linalg.eigh(flat @ tensor @ flat)[1][:, :, -1]
+def _rims(points: Points, cells: Cells) -> tuple[_Rims, Along]:
+    """The rims, and where on them each node is."""
+    along, start = np.full(len(points), -1.0), 0.0
+    knots, places, starts = [np.zeros(0)], [_NOWHERE], []
+    for loop in boundary_loops(cells):
+        if (along[loop] >= 0).any() or len(np.unique(loop)) < len(loop):
+            twice = loop[(along[loop] >= 0) | (np.bincount(loop)[loop] > 1)][0]
+            raise InputError(f"two rims meet in node {twice}, where the surface only touches itself: split that node first")
+        places.append(points[np.append(loop, loop[0])])
+        knots.append(start + np.append(0, np.cumsum(np.linalg.norm(np.diff(places[-1], axis=0), axis=1))))
+        along[loop] = knots[-1][:-1]
+        starts.append(start)
+        start = knots[-1][-1] + 1
+    lengths = np.array([line[-1] - line[0] for line in knots[1:]])
+    return _Rims(knots=np.concatenate(knots), places=np.concatenate(places), starts=np.array(starts), lengths=lengths), along
 
 
-def _edges(cells: Cells) -> _Edges:
-    n_nodes = int(cells.max()) + 1
-    tail, head = cells.ravel(), np.roll(cells, -1, axis=1).ravel()
-    key = np.minimum(tail, head) * n_nodes + np.maximum(tail, head)
-    unique, edge = np.unique(key, return_inverse=True)
-    count = np.bincount(edge)
-    if count.max() > 2:
-        worst = unique[count.argmax()]
-        raise InputError(f"{count.max()} triangles meet at the edge of nodes {worst // n_nodes} and {worst % n_nodes}")
-    owner = np.repeat(np.arange(len(cells)), 3)
-    order = np.argsort(edge, kind="stable")
-    first = np.cumsum(count) - count
-    beside = np.full((len(unique), 2), -1)
-    beside[:, 0] = owner[order][first]
-    beside[count == 2, 1] = owner[order][first[count == 2] + 1]
-    return _Edges(nodes=np.stack([unique // n_nodes, unique % n_nodes], 1), of_cell=edge.reshape(-1, 3), cells=beside)
+def _is_even(points: Points, cells: Cells, edge_mm: float) -> bool:
+    length = side_lengths(points, cells) / edge_mm
+    return bool(EVEN[0] < length.min() and length.max() < EVEN[1])
 
 
-def _lengths(points: Points, pairs: Int[np.ndarray, "edge 2"]) -> Float[np.ndarray, " edge"]:
-    return np.linalg.norm(points[pairs[:, 1]] - points[pairs[:, 0]], axis=1)
+def _ahead(side: Sides) -> Sides:
+    """The next side of the same triangle; its node is where the side ends."""
+    return side + 1 - 3 * (side % 3 == 2)
 
 
-def _long_edges_cut(points: Points, cells: Cells, longest: float) -> tuple[Points, Cells]:
+def _behind(side: Sides) -> Sides:
+    """The side before; its node is the corner across."""
+    return side - 1 + 3 * (side % 3 == 0)
+
+
+def _rim(cells: Cells, opposite: Sides) -> Pairs:
+    """The edges of one triangle, as it walks them."""
+    side, node = np.flatnonzero(opposite < 0), cells.ravel()
+    return np.stack([node[side], node[_ahead(side)]], 1)
+
+
+def _edges(cells: Cells, rim: Pairs) -> Pairs:
+    """Each edge once."""
+    tail, head = cells.ravel(), cells.take([1, 2, 0], axis=1).ravel()
+    climbs = tail < head
+    return np.concatenate([np.stack([tail[climbs], head[climbs]], 1), rim[rim[:, 0] > rim[:, 1]]])
+
+
+def _mask(n_nodes: int, nodes: np.ndarray) -> Mask:
+    is_one = np.zeros(n_nodes, dtype=bool)
+    is_one[nodes] = True
+    return is_one
+
+
+def _touched(is_one: Mask, rows: Cells | Pairs) -> Mask:
+    """Rows with such a node; by columns, as numpy is slow on rows of three."""
+    return np.logical_or.reduce([is_one.take(column) for column in rows.T])
+
+
+def _turns(before: Float[np.ndarray, "_ 3"], after: Float[np.ndarray, "_ 3"]) -> Mask:
+    """Which normals face elsewhere afterwards, by more than 60 degrees, or are lost with their area."""
+    squared = dot(before, before)
+    return (dot(before, after) <= 0.5 * np.sqrt(squared * dot(after, after))) & (squared > 0)
+
+
+def _long_edges_cut(points: Points, along: Along, cells: Cells, rims: _Rims, longest: float) -> tuple[Points, Along, Cells]:
     """Each longer edge gets a node in its middle, until none is."""
     while True:
-        edges = _edges(cells)
-        is_long = _lengths(points, edges.nodes) > longest
+        is_long = side_lengths(points, cells).ravel() > longest
         if not is_long.any():
-            return points, cells
-        middle = np.full(len(is_long), -1)
-        middle[is_long] = len(points) + np.arange(is_long.sum())
-        points = np.concatenate([points, points[edges.nodes[is_long]].mean(axis=1)])
-        cells = _with_middles(points, cells, middle[edges.of_cell])
+            return points, along, cells
+        opposite, node = opposite_sides(cells), cells.ravel()
+        cut = np.flatnonzero(is_long & (np.arange(len(node)) > opposite))
+        # One more place at the end, for the sides that rims lack.
+        middle = np.full(len(node) + 1, -1)
+        middle[cut] = middle[opposite[cut]] = len(points) + np.arange(len(cut))
+        tail, head, is_rim = node[cut], node[_ahead(cut)], opposite[cut] < 0
+        place, place_along = (points[tail] + points[head]) / 2, np.full(len(cut), -1.0)
+        place_along[is_rim] = rims.between(along[tail[is_rim]], along[head[is_rim]])
+        points, along = np.concatenate([points, place]), np.concatenate([along, place_along])
+        cells = _with_middles(points, cells, middle[:-1].reshape(-1, 3))
 
 
 def _with_middles(points: Points, cells: Cells, middles: Int[np.ndarray, "cell 3"]) -> Cells:
     """Triangles cut at the nodes in the middle of their edges (-1 where an edge has none)."""
     n_cuts = (middles >= 0).sum(axis=1)
+    whole = cells[n_cuts == 0]
+    cells, middles, n_cuts = (each[n_cuts > 0] for each in (cells, middles, n_cuts))
     # Turned so that one cut is on the first side, and of two cuts the whole side is the last.
     start = np.where(n_cuts == 2, (middles < 0).argmax(axis=1) + 1, (middles >= 0).argmax(axis=1)) % 3
     turn = (start[:, None] + np.arange(3)) % 3
     a, b, c = np.take_along_axis(cells, turn, 1).T
     ab, bc, ca = np.take_along_axis(middles, turn, 1).T
-    parts = [cells[n_cuts == 0]]
     one, two, three = n_cuts == 1, n_cuts == 2, n_cuts == 3
-    parts += [np.stack(part, 1)[one] for part in ((a, ab, c), (ab, b, c))]
     # The quadrangle a, ab, bc, c is cut along its shorter diagonal.
-    is_first = np.zeros(len(cells), dtype=bool)
-    is_first[two] = _lengths(points, np.stack([a, bc], 1)[two]) < _lengths(points, np.stack([ab, c], 1)[two])
-    parts += [np.stack([ab, b, bc], 1)[two]]
-    parts += [np.stack(part, 1)[two & is_first] for part in ((a, ab, bc), (a, bc, c))]
-    parts += [np.stack(part, 1)[two & ~is_first] for part in ((a, ab, c), (ab, bc, c))]
-    parts += [np.stack(part, 1)[three] for part in ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))]
-    return np.concatenate(parts)
+    is_first = distances(points, np.stack([a, bc], 1)) < distances(points, np.stack([ab, c], 1))
+    parts = (
+        (one, (a, ab, c)),
+        (one, (ab, b, c)),
+        (two, (ab, b, bc)),
+        (two & is_first, (a, ab, bc)),
+        (two & is_first, (a, bc, c)),
+        (two & ~is_first, (a, ab, c)),
+        (two & ~is_first, (ab, bc, c)),
+        (three, (a, ab, ca)),
+        (three, (ab, b, bc)),
+        (three, (ca, bc, c)),
+        (three, (ab, bc, ca)),
+    )
+    return np.concatenate([whole, *(np.stack(part, 1)[is_cut] for is_cut, part in parts)])
 
 
-def _short_edges_closed(points: Points, cells: Cells, shortest: float, longest: float) -> tuple[Points, Cells]:
+def _short_edges_closed(
+    points: Points, along: Along, cells: Cells, rims: _Rims, shortest: float, longest: float
+) -> tuple[Points, Along, Cells]:
     """Each shorter edge becomes a node, where neither the topology nor a normal suffers and no edge grows too long."""
-    refused = np.zeros(0, dtype=np.int64)
-    while True:
-        edges, n_nodes = _edges(cells), len(points)
-        length = _lengths(points, edges.nodes)
-        keys = edges.nodes[:, 0] * n_nodes + edges.nodes[:, 1]
-        candidate = np.flatnonzero((length < shortest) & ~np.isin(keys, refused))
-        candidate = candidate[_can_close(edges, candidate, n_nodes)]
-        chosen = _far_apart(edges, candidate, length, n_nodes)
-        if not chosen.size:
-            return points, cells
-        spoilt = _spoilt_by_closing(points, cells, edges, chosen, longest)
-        refused = np.concatenate([refused, keys[chosen[spoilt]]])
-        chosen = chosen[~spoilt]
-        moved, target = _closed(points, edges, chosen)
-        renamed = target[cells]
-        stays = target == np.arange(n_nodes)
-        number = np.cumsum(stays) - 1
-        # Refusals are by node numbers, which change now.
-        tail, head = refused // n_nodes, refused % n_nodes
-        is_left = stays[tail] & stays[head]
-        points, cells = moved[stays], number[renamed[_has_three_nodes(renamed)]]
-        refused = number[tail[is_left]] * len(points) + number[head[is_left]]
+    points, along, n_nodes = points.copy(), along.copy(), len(points)
+    rim = _rim(cells, opposite_sides(cells))
+    edges = _edges(cells, rim)
+    waiting = edges[distances(points, edges) < shortest]
+    # In random order: by length, long chains of edges would wait for one another.
+    rng = np.random.default_rng(0)
+    while len(waiting):
+        waiting = rng.permutation(waiting)
+        near_cells = cells[_touched(_mask(n_nodes, waiting), cells)]
+        is_chosen = _far_apart(near_cells, waiting, n_nodes)
+        closed, place, place_along = _closable(points, along, near_cells, edges, rim, waiting[is_chosen], rims, longest)
+        kept, gone = closed.T
+        points[kept], along[kept] = place, place_along
+        target = np.arange(n_nodes)
+        target[gone] = kept
+        cells, rim = target.take(cells), target.take(rim)
+        a, b, c = cells.T
+        cells, rim = cells[(a != b) & (b != c) & (c != a)], rim[rim[:, 0] != rim[:, 1]]
+        edges = _edges(cells, rim)
+        # Next come those that still wait, and the short ones about what moved.
+        is_moved = _mask(n_nodes, closed)
+        about = edges[_touched(is_moved, edges)]
+        waiting = waiting[~is_chosen & ~_touched(is_moved, waiting)]
+        waiting = np.concatenate([waiting, about[distances(points, about) < shortest]])
+    is_used = _mask(n_nodes, cells)
+    return points[is_used], along[is_used], (np.cumsum(is_used) - 1).take(cells)
 
 
-def _closed(points: Points, edges: _Edges, chosen: Int[np.ndarray, " _"]) -> tuple[Points, Int[np.ndarray, " node"]]:
-    """Both ends of the chosen edges at one place, and the node that each node becomes."""
-    kept, gone = edges.nodes[chosen].T
-    on_rim = _nodes_on_rim(edges, len(points))
-    place = points[edges.nodes[chosen]].mean(axis=1)
-    # A node on a rim stays where it is.
-    for end, other in ((kept, gone), (gone, kept)):
-        only_this = on_rim[end] & ~on_rim[other]
-        place[only_this] = points[end[only_this]]
-    moved, target = points.copy(), np.arange(len(points))
-    moved[kept] = moved[gone] = place
-    target[gone] = kept
-    return moved, target
+def _far_apart(cells: Cells, waiting: Pairs, n_nodes: int) -> Mask:
+    """As many pairs as can be, the first first, such that no triangle touches two (a maximal independent set, Luby 1986)."""
+    is_chosen = np.zeros(len(waiting), dtype=bool)
+    is_near = np.zeros(n_nodes, dtype=bool)
+    free, nobody = np.arange(len(waiting)), len(waiting)
+    while len(free):
+        first = np.full(n_nodes, nobody)
+        np.minimum.at(first, waiting[free].ravel(), np.repeat(free, 2))
+        at = [first.take(corner) for corner in cells.T]
+        lowest = np.minimum(np.minimum(*at[:2]), at[2])
+        wins = np.zeros(nobody + 1, dtype=bool)
+        wins[free] = (first.take(waiting[free, 0]) == free) & (first.take(waiting[free, 1]) == free)
+        for corner in at:
+            wins[corner[corner > lowest]] = False
+        is_chosen |= wins[:-1]
+        is_near[cells[_touched(_mask(n_nodes, waiting[wins[:-1]]), cells)]] = True
+        free = free[~_touched(is_near, waiting[free])]
+    return is_chosen
 
 
-def _spoilt_by_closing(
-    points: Points, cells: Cells, edges: _Edges, chosen: Int[np.ndarray, " _"], longest: float
-) -> Bool[np.ndarray, " _"]:
-    """Which of the chosen edges, once closed, turn a triangle over or make a side too long."""
-    moved, target = _closed(points, edges, chosen)
-    is_near = np.zeros(len(points), dtype=bool)
-    is_near[edges.nodes[chosen]] = True
-    cells = cells[is_near[cells].any(axis=1)]
-    is_long = _sides(moved[cells]).max(axis=1) > np.maximum(longest, _sides(points[cells]).max(axis=1))
-    is_bad = _has_three_nodes(target[cells]) & (_turns(points, moved, cells) | is_long)
-    touched = np.zeros(len(points), dtype=bool)
-    touched[cells[is_bad]] = True
-    return np.asarray(touched[edges.nodes[chosen]].any(axis=1))
+def _closable(
+    points: Points, along: Along, cells: Cells, edges: Pairs, rim: Pairs, pairs: Pairs, rims: _Rims, longest: float
+) -> tuple[Pairs, Points, Along]:
+    """Those of the pairs that can become one node, and where."""
+    n_nodes = len(points)
+    is_walked, is_walked_back = (np.isin(ends @ [n_nodes, 1], rim @ [n_nodes, 1]) for ends in (pairs, pairs[:, ::-1]))
+    is_rim = is_walked | is_walked_back
+    pairs = np.where(is_walked_back[:, None], pairs[:, ::-1], pairs)
+    # The topology stays if both ends share just the nodes across, and no hole is bridged.
+    bridges = (along[pairs] >= 0).all(axis=1) & ~is_rim
+    is_good = ~bridges & (_n_shared(edges, pairs, n_nodes) == np.where(is_rim, 1, 2))
+    place, place_along = _middles(points, along, pairs, is_rim, rims)
+    spoils = _spoils(points, cells, pairs, place, longest)
+    # Where the middle won't do, one of the ends may; but no rim is drawn inwards.
+    for end in pairs.T:
+        again = np.flatnonzero(is_good & spoils & ((along[end] >= 0) == (place_along >= 0)))
+        place[again], place_along[again] = points[end[again]], along[end[again]]
+        spoils[again] = _spoils(points, cells, pairs[again], place[again], longest)
+    is_good &= ~spoils
+    return pairs[is_good], place[is_good], place_along[is_good]
 
 
-def _has_three_nodes(cells: Cells) -> Bool[np.ndarray, " cell"]:
-    return np.asarray((cells != np.roll(cells, 1, axis=1)).all(axis=1))
+def _middles(points: Points, along: Along, pairs: Pairs, is_rim: Mask, rims: _Rims) -> tuple[Points, Along]:
+    """Their middles, for rims on their line; but where one end is on a rim, that end."""
+    on_rim = along[pairs] >= 0
+    weight = np.where(on_rim == on_rim[:, ::-1], 0.5, on_rim)
+    place, place_along = np.einsum("pe,pei->pi", weight, points[pairs]), along[pairs].max(axis=1)
+    place_along[is_rim] = rims.between(*along[pairs[is_rim]].T)
+    place[is_rim] = rims.at(place_along[is_rim])
+    return place, place_along
 
 
-def _can_close(edges: _Edges, candidate: Int[np.ndarray, " _"], n_nodes: int) -> Bool[np.ndarray, " _"]:
-    """Closing keeps the topology if the ends share no neighbours but those across, and don't bridge a hole."""
-    neighbors = _neighbors(edges, n_nodes)
-    tail, head = edges.nodes[candidate].T
-    shared = np.asarray(neighbors[tail].multiply(neighbors[head]).sum(axis=1)).ravel()
-    on_rim, is_rim = _nodes_on_rim(edges, n_nodes), edges.is_rim[candidate]
-    bridges = on_rim[tail] & on_rim[head] & ~is_rim
-    return (shared == np.where(is_rim, 1, 2)) & ~bridges
+def _n_shared(edges: Pairs, pairs: Pairs, n_nodes: int) -> Int[np.ndarray, " _"]:
+    """How many neighbours both ends have."""
+    pair_of = np.full(n_nodes, -1)
+    pair_of[pairs] = np.arange(len(pairs))[:, None]
+    here, there = np.concatenate([edges, edges[:, ::-1]]).T
+    pair = pair_of.take(here)
+    # A neighbour of both comes twice.
+    beside = np.sort((pair * n_nodes + there)[pair >= 0])
+    return np.bincount(beside[1:][beside[1:] == beside[:-1]] // n_nodes, minlength=len(pairs))
 
 
-def _far_apart(
-    edges: _Edges, candidate: Int[np.ndarray, " _"], rank: Float[np.ndarray, " edge"], n_nodes: int
-) -> Int[np.ndarray, " _"]:
-    """Candidates of the lowest rank among all near them: no two share a triangle or touch one another's."""
-    order = np.full(n_nodes, len(rank))
-    place = np.empty(len(rank), dtype=np.int64)
-    place[candidate[np.lexsort((candidate, rank[candidate]))]] = np.arange(len(candidate))
-    for end in edges.nodes[candidate].T:
-        np.minimum.at(order, end, place[candidate])
-    for _ in range(2):
-        wider = order.copy()
-        for here, there in (edges.nodes.T, edges.nodes.T[::-1]):
-            np.minimum.at(wider, here, order[there])
-        order = wider
-    tail, head = edges.nodes[candidate].T
-    return candidate[(order[tail] == place[candidate]) & (order[head] == place[candidate])]
-
-
-def _flipped(points: Points, cells: Cells) -> Cells:
-    """Edges turned within their two triangles until the angles opposite to each sum to no more than 180 degrees."""
-    for _ in range(30):
-        edges = _edges(cells)
-        inner = np.flatnonzero(~edges.is_rim)
-        side = np.stack([(edges.of_cell[edges.cells[inner, k]] == inner[:, None]).argmax(axis=1) for k in (0, 1)], 1)
-        left, right = (cells[edges.cells[inner, k]] for k in (0, 1))
-        row = np.arange(len(inner))
-        a, b, c = left[row, side[:, 0]], left[row, (side[:, 0] + 1) % 3], left[row, (side[:, 0] + 2) % 3]
-        d = right[row, (side[:, 1] + 2) % 3]
-        excess = _angle(points, c, a, b) + _angle(points, d, a, b) - np.pi
-        exists = _are_edges(edges, c, d, len(points))
-        is_wished = (excess > 1e-6) & ~exists & (c != d)
-        # On a surface the new pair of triangles must face where the old one did.
-        before = _normal(points, a, b, c) + _normal(points, b, a, d)
-        for new in (_normal(points, c, a, d), _normal(points, c, d, b)):
-            is_wished &= (new * before).sum(axis=1) > 0.5 * np.linalg.norm(new, axis=1) * np.linalg.norm(before, axis=1)
-        wished = np.flatnonzero(is_wished)
-        if not wished.size:
-            return cells
-        best = np.full(len(cells), -1.0)
-        pair = edges.cells[inner[wished]]
-        # Equal ones are told apart by their number.
-        rank = excess[wished] + 1e-12 * np.arange(len(wished))
-        for k in (0, 1):
-            np.maximum.at(best, pair[:, k], rank)
-        taken = wished[(best[pair[:, 0]] == rank) & (best[pair[:, 1]] == rank)]
-        # Two flips far apart may wish for the same new edge.
-        new_key = np.minimum(c, d)[taken] * len(points) + np.maximum(c, d)[taken]
-        taken = taken[np.unique(new_key, return_index=True)[1]]
-        cells = cells.copy()
-        cells[edges.cells[inner[taken], 0]] = np.stack([c, a, d], 1)[taken]
-        cells[edges.cells[inner[taken], 1]] = np.stack([c, d, b], 1)[taken]
-    return cells
-
-
-def _relaxed(points: Points, cells: Cells, onto_surface: OntoSurface, onto_rim: OntoSurface | None) -> Points:
-    """Every node nearer to the middle of its neighbours, within the surface; nodes of rims within theirs."""
-    edges = _edges(cells)
-    neighbors = _neighbors(edges, len(points))
-    # Weighted by area around, nodes spread evenly.
-    area = np.linalg.norm(_normal(points, *cells.T), axis=1)
-    around = np.bincount(cells.ravel(), np.repeat(area, 3), minlength=len(points))
-    weight = neighbors @ around
-    middle = (neighbors @ (around[:, None] * points)) / weight[:, None]
-    normal = np.zeros_like(points)
-    for corner in cells.T:
-        np.add.at(normal, corner, _normal(points, *cells.T))
-    normal /= np.linalg.norm(normal, axis=1, keepdims=True) + 1e-300
-    step = middle - points
-    step -= (step * normal).sum(axis=1, keepdims=True) * normal
-    on_rim = _nodes_on_rim(edges, len(points))
+def _spoils(points: Points, cells: Cells, pairs: Pairs, place: Points, longest: float) -> Mask:
+    """Which of the pairs, once closed there, turn a triangle over or make a side too long."""
+    pair_of = np.full(len(points), -1)
+    pair_of[pairs] = np.arange(len(pairs))[:, None]
+    pair = np.stack([pair_of.take(corner) for corner in cells.T])
+    # Triangles with both ends vanish.
+    changes = (pair >= 0).sum(axis=0) == 1
+    cells, pair = cells[changes], pair[:, changes].max(axis=0)
     moved = points.copy()
-    moved[~on_rim] = onto_surface(points[~on_rim] + 0.7 * step[~on_rim])
-    if onto_rim is not None:
-        rim = edges.nodes[edges.is_rim]
-        both = np.zeros_like(points)
-        for here, there in (rim.T, rim.T[::-1]):
-            np.add.at(both, here, points[there] / 2)
-        moved[on_rim] = onto_rim(0.5 * points[on_rim] + 0.5 * both[on_rim])
-    # What would turn a triangle over stays.
+    moved[pairs] = place[:, None]
+    is_long = side_lengths(moved, cells).max(axis=1) > np.maximum(longest, side_lengths(points, cells).max(axis=1))
+    is_bad = is_long | _turns(area_vectors(points, cells), area_vectors(moved, cells))
+    return _mask(len(pairs), pair[is_bad])
+
+
+def _flipped(points: Points, cells: Cells, opposite: Sides) -> tuple[Cells, Sides]:
+    """Edges turned within their two triangles until the angles opposite to each sum to no more than 180 degrees."""
+    node, opposite = cells.flatten(), opposite.copy()
+    side = np.flatnonzero(np.arange(len(node)) < opposite)
+    for _ in range(30):
+        side = side[_wished_flips(points, node, side, opposite)]
+        c, d = node[_behind(side)], node[_behind(opposite[side])]
+        is_new = ~_are_neighbors(node, opposite, _behind(side), d)
+        # Two flips far apart may wish for the same new edge.
+        is_new &= _mask(len(side), np.unique(np.minimum(c, d) * len(points) + np.maximum(c, d), return_index=True)[1])
+        side = side[is_new]
+        if not len(side):
+            break
+        changed = _flip(node, opposite, side)
+        # Only what lies about may wish next.
+        side = (3 * changed[:, None] + np.arange(3)).ravel()
+        side = side[opposite[side] >= 0]
+        side = np.unique(np.minimum(side, opposite[side]))
+    return node.reshape(-1, 3), opposite
+
+
+def _wished_flips(points: Points, node: Sides, side: Sides, opposite: Sides) -> Int[np.ndarray, " _"]:
+    """The sides that should be turned and can be at once: no two in one triangle."""
+    other = opposite[side]
+    a, b, c, d = (points.take(node[of], axis=0) for of in (side, other, _behind(side), _behind(other)))
+    (sine, cosine), (other_sine, other_cosine) = (_sine_and_cosine(a - tip, b - tip) for tip in (c, d))
+    excess = -(sine * other_cosine + cosine * other_sine)
+    wished = np.flatnonzero(excess > 1e-6)
+    a, b, c, d = (corner[wished] for corner in (a, b, c, d))
+    # On a surface the new pair of triangles must face where the old one did.
+    before = cross(b - a, c - a) + cross(d - a, b - a)
+    turns = _turns(before, cross(a - c, d - c)) | _turns(before, cross(d - c, b - c))
+    wished = wished[~turns]
+    # The worst first.
+    wished = wished[np.argsort(-excess[wished], kind="stable")]
+    pair, rank = np.stack([side[wished], other[wished]], 1) // 3, np.arange(len(wished))[:, None]
+    first = np.full(len(node) // 3, len(wished))
+    np.minimum.at(first, pair, rank)
+    return wished[(first[pair] == rank).all(axis=1)]
+
+
+def _sine_and_cosine(one: Points, other: Points) -> tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]:
+    """Of the angle between two vectors each."""
+    normal = cross(one, other)
+    size = np.sqrt(dot(one, one) * dot(other, other))
+    return np.sqrt(dot(normal, normal)) / size, dot(one, other) / size
+
+
+def _flip(node: Sides, opposite: Sides, side: Sides) -> Int[np.ndarray, " _"]:
+    """Turns these sides, in place; gives the triangles that changed."""
+    other = opposite[side]
+    first, second = 3 * (side // 3), 3 * (other // 3)
+    a, b, c, d = (node[of] for of in (side, other, _behind(side), _behind(other)))
+    # From a, b, c and b, a, d to c, a, d and c, d, b: where the four outer sides were, and where they are now.
+    old = np.concatenate([_behind(side), _ahead(other), _behind(other), _ahead(side)])
+    new = np.concatenate([first, first + 1, second + 1, second + 2])
+    now = np.append(np.arange(len(node)), -1)
+    now[old] = new
+    beyond = now[opposite[old]]
+    opposite[new] = beyond
+    opposite[beyond[beyond >= 0]] = new[beyond >= 0]
+    opposite[first + 2], opposite[second] = second, first + 2
+    for start, corners in ((first, (c, a, d)), (second, (c, d, b))):
+        for k, corner in enumerate(corners):
+            node[start + k] = corner
+    return np.concatenate([first, second]) // 3
+
+
+def _are_neighbors(node: Sides, opposite: Sides, spoke: Sides, wanted: Sides) -> Mask:
+    """Whether an edge leads to the wanted node from the one where the spoke starts: by a walk around it, both ways."""
+    found = np.zeros(len(spoke), dtype=bool)
+    for is_left in (True, False):
+        at, walker = spoke, np.arange(len(spoke))
+        while walker.size:
+            found[walker] |= (node[_ahead(at)] == wanted[walker]) | (node[_behind(at)] == wanted[walker])
+            at = opposite[_behind(at)] if is_left else opposite[at]
+            walker, at = walker[at >= 0], at[at >= 0]
+            at = at if is_left else _ahead(at)
+            goes_on = (at != spoke[walker]) & ~found[walker]
+            walker, at = walker[goes_on], at[goes_on]
+    return found
+
+
+def _relaxed(points: Points, along: Along, cells: Cells, opposite: Sides, rims: _Rims) -> tuple[Points, Along]:
+    """Every node nearer to the middle of its neighbours, in its tangent plane; nodes of rims on their lines."""
+    of_corners = csr_array((np.ones(cells.size), cells.ravel(), np.arange(0, cells.size + 1, 3)), (len(cells), len(points)))
+    vectors = area_vectors(points, cells)
+    # Weighted by area around, nodes spread evenly.
+    around = of_corners.T @ np.sqrt(dot(vectors, vectors))
+    weighted = np.column_stack([around, around[:, None] * points])
+    # Inside, each neighbour shares two triangles; the node itself shares them all.
+    n_cells = np.bincount(cells.ravel(), minlength=len(points))
+    sums = of_corners.T @ (of_corners @ weighted) - n_cells[:, None] * weighted
+    step = sums[:, 1:] / sums[:, :1] - points
+    normal = of_corners.T @ vectors
+    step -= (dot(step, normal) / (dot(normal, normal) + np.finfo(float).tiny))[:, None] * normal
+    slid = _slid(points, along, _rim(cells, opposite), rims)
+    on_rim = slid >= 0
+    moved = points + 0.7 * step
+    moved[on_rim] = rims.at(slid[on_rim])
+    moved = _unturned(points, moved, cells)
+    return moved, np.where((moved == points).all(axis=1), along, slid)
+
+
+def _slid(points: Points, along: Along, rim: Pairs, rims: _Rims) -> Along:
+    """Nodes of rims moved along them to where the next is as far as the one before, keeping their order."""
+    tail, head = rim.T
+    length, room = distances(points, rim), rims.gap(along[tail], along[head])
+    to_next, to_last, room_ahead, room_behind = np.zeros((4, len(points)))
+    to_next[tail], room_ahead[tail] = length, room
+    to_last[head], room_behind[head] = length, room
+    step = np.clip((to_next - to_last) / 4, -0.4 * room_behind, 0.4 * room_ahead)
+    slid = along.copy()
+    slid[tail] = rims.moved(along[tail], step[tail])
+    return slid
+
+
+def _put_onto(points: Points, along: Along, cells: Cells, onto: OntoSurface) -> Points:
+    """All nodes on the surface; those of rims are already."""
+    inside, moved = along < 0, points.copy()
+    moved[inside] = onto(points[inside])
+    return _unturned(points, moved, cells)
+
+
+def _unturned(points: Points, moved: Points, cells: Cells) -> Points:
+    """The moved points; but those that would turn a triangle over stay."""
+    before = area_vectors(points, cells)
     for _ in range(10):
-        turned = _turns(points, moved, cells)
+        turned = _turns(before, area_vectors(moved, cells))
         if not turned.any():
             return moved
-        back = np.unique(cells[turned])
+        back = cells[turned]
         moved[back] = points[back]
     return points
-
-
-def _neighbors(edges: _Edges, n_nodes: int) -> csr_array:
-    tail, head = edges.nodes.T
-    ones = np.ones(2 * len(tail))
-    return coo_array((ones, (np.concatenate([tail, head]), np.concatenate([head, tail]))), shape=(n_nodes, n_nodes)).tocsr()
-
-
-def _nodes_on_rim(edges: _Edges, n_nodes: int) -> Bool[np.ndarray, " node"]:
-    on_rim = np.zeros(n_nodes, dtype=bool)
-    on_rim[edges.nodes[edges.is_rim].ravel()] = True
-    return on_rim
-
-
-def _are_edges(edges: _Edges, tail: np.ndarray, head: np.ndarray, n_nodes: int) -> Bool[np.ndarray, " edge"]:
-    keys = edges.nodes[:, 0] * n_nodes + edges.nodes[:, 1]
-    asked = np.minimum(tail, head) * n_nodes + np.maximum(tail, head)
-    at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    return np.asarray(keys[at] == asked)
-
-
-def _normal(points: Points, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Float[np.ndarray, "cell 3"]:
-    """Twice the area, along the normal."""
-    return np.cross(points[b] - points[a], points[c] - points[a])
-
-
-def _turns(before: Points, after: Points, cells: Cells) -> Bool[np.ndarray, " cell"]:
-    """Which triangles face elsewhere afterwards, by more than 60 degrees, or have lost their area."""
-    old, new = _normal(before, *cells.T), _normal(after, *cells.T)
-    return (old * new).sum(axis=1) <= 0.5 * np.linalg.norm(old, axis=1) * np.linalg.norm(new, axis=1)
-
-
-def _sides(corners: Float[np.ndarray, "cell 3 3"]) -> Float[np.ndarray, "cell 3"]:
-    return np.linalg.norm(np.roll(corners, -1, axis=1) - corners, axis=2)
-
-
-def _angle(points: Points, at: np.ndarray, a: np.ndarray, b: np.ndarray) -> Float[np.ndarray, " corner"]:
-    u, v = points[a] - points[at], points[b] - points[at]
-    return np.arctan2(np.linalg.norm(np.cross(u, v), axis=1), (u * v).sum(axis=1))
-
-
-def _nearest_on_segments(points: Points, segments: Int[np.ndarray, "edge 2"], edge_mm: float) -> OntoSurface:
-    """The nearest place on the segments, of those with a sample near: samples lie a quarter of an edge apart or closer."""
-    start, along = points[segments[:, 0]], points[segments[:, 1]] - points[segments[:, 0]]
-    n_samples = np.ceil(4 * np.linalg.norm(along, axis=1) / edge_mm).astype(np.int64) + 1
-    segment = np.repeat(np.arange(len(segments)), n_samples)
-    number = np.arange(len(segment)) - np.repeat(np.cumsum(n_samples) - n_samples, n_samples)
-    tree = KDTree(start[segment] + (number / n_samples[segment])[:, None] * along[segment])
-    squared = (along**2).sum(axis=1)
-
-    def onto(places: Points) -> Points:
-        near = segment[np.asarray(tree.query(places, min(4, len(segment)))[1]).reshape(len(places), -1)]
-        offset = places[:, None] - start[near]
-        share = np.clip((offset * along[near]).sum(axis=2) / squared[near], 0, 1)
-        found = start[near] + share[:, :, None] * along[near]
-        best = np.linalg.norm(found - places[:, None], axis=2).argmin(axis=1)
-        return found[np.arange(len(places)), best]
-
-    return onto
-
-
-def _nearest_in_triangle(
-    place: Float[np.ndarray, "place 1 3"], corners: Float[np.ndarray, "place cell 3 3"]
-) -> Float[np.ndarray, "place cell 3"]:
-    """By the foot of the perpendicular if it falls inside, else on the nearest side."""
-    a, b, c = corners[:, :, 0], corners[:, :, 1], corners[:, :, 2]
-    normal = np.cross(b - a, c - a)
-    squared = (normal**2).sum(axis=2, keepdims=True)
-    foot = place - ((place - a) * normal).sum(axis=2, keepdims=True) / squared * normal
-    best, distance = foot, np.full(foot.shape[:2], np.inf)
-    inside = np.ones(foot.shape[:2], dtype=bool)
-    for start, end in ((a, b), (b, c), (c, a)):
-        inside &= (np.cross(end - start, foot - start) * normal).sum(axis=2) >= 0
-        along = end - start
-        share = np.clip(((place - start) * along).sum(axis=2) / (along**2).sum(axis=2), 0, 1)
-        found = start + share[:, :, None] * along
-        away = np.linalg.norm(found - place, axis=2)
-        is_nearer = away < distance
-        best = np.where(is_nearer[:, :, None], found, best)
-        distance = np.where(is_nearer, away, distance)
-    return np.where(inside[:, :, None], foot, best)

@@ -17,9 +17,10 @@ from gfunk.operators.gfunk import GFuNKConfig, PaperGFuNKConfig
 from gfunk.operators.gnn import GNNConfig
 from gfunk.operators.make import make_operator
 from gfunk.operators.modes import ExactModesConfig
+from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import RecipeProblem, Variant
-from gfunk.recipes.tissue_data import FibreSquareProblem, Pacing, RectangleProblem
+from gfunk.recipes.tissue_data import FibreSquareProblem, FlatPacing, RectangleProblem
 from gfunk.rollout import RK4, Adaptive, Euler, FlowMap
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import View
@@ -28,8 +29,9 @@ from gfunk.training import TrainingConfig
 
 RUN_SCHEMA = 1
 RECORDS = (
-    Adaptive, Euler, ExactModesConfig, Fem, FibreSquareProblem, FlowMap, FNOConfig, GFuNKConfig, GNNConfig, HeatProblem, Knn,
-    Pacing, PaperGFuNKConfig, PaperGraph, RectangleProblem, RK4, TrainingConfig, Variant, View,
+    Adaptive, AtrialPacing, AtriumProblem, Euler, ExactModesConfig, Fem, FibreSquareProblem, FlatPacing, FlowMap, FNOConfig,
+    GFuNKConfig, GNNConfig, HeatProblem, Knn, PaperGFuNKConfig, PaperGraph, RectangleProblem, RK4, TrainingConfig,
+    Variant, View,
 )  # fmt: skip
 
 

@@ -1,14 +1,10 @@
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gfunk.errors import InputError
 from gfunk.files.carto import read_carto_mesh
-from gfunk.files.raw import RawMesh
 
 # A made-up mesh of four vertices, in the form of CARTO's.
 MESH = """#TriangulatedMeshVersion2.0
@@ -136,30 +132,3 @@ def test_missing_files_and_others_are_refused(tmp_path: Path):
     for name in ("none.mesh", "g.mesh", "empty.mesh", "."):
         with pytest.raises(InputError):
             read_carto_mesh(tmp_path / name)
-
-
-@settings(max_examples=100)
-@given(st.data())
-def test_a_spoiled_mesh_is_read_or_refused_and_nothing_else(data: st.DataObject):
-    content = bytearray(MESH.encode("latin-1"))
-    for _ in range(data.draw(st.integers(1, 3))):
-        place = data.draw(st.integers(0, max(len(content) - 1, 0)))
-        match data.draw(st.sampled_from(["flip", "insert", "delete", "double", "cut"])):
-            case "flip":
-                content[place : place + 1] = bytes([data.draw(st.integers(0, 255))])
-            case "insert":
-                word = data.draw(st.sampled_from([b"9" * 20, b"nan", b"=", b";", b"\r", b"[", b"\n", b"\0", b"1e999", b"#"]))
-                content[place:place] = word
-            case "delete":
-                del content[place : place + data.draw(st.integers(1, 40))]
-            case "double":
-                content[place:place] = content[place : place + data.draw(st.integers(1, 200))]
-            case _:
-                del content[place:]
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "s.mesh"
-        path.write_bytes(content)
-        try:
-            assert isinstance(read_carto_mesh(path), RawMesh)
-        except InputError as error:
-            assert "\n" not in str(error)

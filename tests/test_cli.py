@@ -217,7 +217,27 @@ def test_bad_input_is_refused_in_one_line(capsys: Capture, toy_data: Path, toy_r
     small = ["--n", "1", "--split", "train", "--workers", "1", *TOY_OPTIONS]
     for words, said in [
         (["simulate", "soup", "--out", tmp_path / "a"], "no recipe 'soup'; there are heat"),
-        (["simulate", "atria", "--out", tmp_path / "a"], "atria can't be simulated yet"),
+        (
+            [
+                "simulate",
+                "atria",
+                "--out",
+                tmp_path / "a",
+                "--n",
+                "1",
+                "--split",
+                "val",
+                "--workers",
+                "1",
+                "--set",
+                "kept_edge_mm=9",
+            ],
+            "edges of 0.25 to 1.5 mm, not 9",
+        ),
+        (["atrium", "--seed", "1", "--edge", "9", "--out", tmp_path / "a.vtp"], "edges of 0.25 to 1.5 mm, not 9"),
+        (["atrium", "--seed", "-1", "--out", tmp_path / "a.vtp"], "'-1' is not a whole number from 0 up"),
+        (["atrium", "--seed", "1", "--out", tmp_path / "a.txt"], "a mesh is written as .vtp"),
+        (["atrium", "--seed", "1", "--edge", "1.5", "--out", file / "a.vtp"], "can't be written"),
         (["simulate", "rectangles", "--out", tmp_path / "a", "--device", "tpu"], "device 'tpu' can't be used here"),
         (["simulate", "heat", "--out", tmp_path / "a", *small, "--seed", "300000"], "not all of split 'train'"),
         (["simulate", "heat", "--out", file / "below", *small], "can't be written"),

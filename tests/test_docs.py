@@ -29,9 +29,11 @@ def test_every_command_in_the_readme_is_one_of_the_program():
 
 def test_the_python_examples_in_the_readme_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GFUNK_COMPILE", "0")
-    operator, wave = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    operator, wave, atrium = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     scope: dict[str, Any] = {}
     exec(operator, scope)
     assert scope["error"] < 0.02
     exec(wave, scope)
     assert 10 < scope["wave"].activation_ms.max() < 30
+    exec(atrium, scope)
+    assert scope["wave"].values_mV.shape[2] == scope["atrium"].n_nodes

@@ -24,7 +24,7 @@ def test_what_was_learned_on_one_mesh_holds_on_four_times_the_nodes(toy_data: Pa
         heat, variant, toy_data, tmp_path / "run",
         device=cpu, resume=False, minutes=None, n_train=None, n_val=None, n_workers=1,
     )  # fmt: skip
-    problem = replace(heat.simulated_problem(), max_cell=0.005)
+    problem = replace(heat.problem, max_cell=0.005)
     seeds = split_seeds("test", 6)
     coarse, fine = (
         evaluate_on(operator, variant, simulated_set(replace(problem, max_cell=size), variant.view, seeds), cpu)

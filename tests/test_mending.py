@@ -1,4 +1,6 @@
 import os
+import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -396,6 +398,31 @@ def test_what_cannot_be_used_is_refused_with_the_reason():
         mended(RawMesh(points=points, blocks=()))
     with pytest.raises(InputError, match="point data 'lat' has 3 rows"):
         mended(raw_mesh(points, cells, point_data={"lat": np.zeros(3)}))
+
+
+def test_one_point_far_away_is_named_before_all_others_coincide():
+    ball = sphere(5)
+    points = 30 * ball.points
+    points[77] *= 1e9
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"node 77 \(.*\) is so far from the others"):
+            mended(raw_mesh(points, ball.cells))
+        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_flaps_at_one_edge_take_no_longer_than_reading_them():
+    n_pages = 20_000
+    angle = np.linspace(0, 2 * np.pi, n_pages, endpoint=False)
+    pages = np.stack([np.full(n_pages, 25.0), 50 * np.cos(angle), 50 * np.sin(angle)], axis=1)
+    points = np.concatenate([[[0.0, 0, 0], [50, 0, 0]], pages])
+    cells = np.stack([np.zeros(n_pages, int), np.ones(n_pages, int), np.arange(2, n_pages + 2)], axis=1)
+    start = time.process_time()
+    mesh = mended(raw_mesh(points, cells))
+    assert time.process_time() - start < 5
+    assert len(mesh.cells) == 2
 
 
 def test_the_readers_remarks_come_first():

@@ -1,13 +1,13 @@
 import os
 import time
 import tracemalloc
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gfunk.errors import InputError
@@ -248,6 +248,31 @@ def test_a_dat_is_one_value_a_line_and_nan_is_one(tmp_path: Path):
             read_dat(tmp_path / "v.dat")
 
 
+FORMS = ["{!r}", "{:.5g}", "{:e}", "{:.3E}", "{:.12f}", "{:+.0f}", "{:.1f}"]
+
+
+@pytest.mark.parametrize("largest", [1e3, 1e9, None])
+@given(st.data())
+def test_a_number_is_the_nearest_there_is_however_it_is_written(largest: float | None, data: st.DataObject):
+    bounds = {} if largest is None else {"min_value": -largest, "max_value": largest}
+    numbers = st.floats(**bounds, allow_nan=False, allow_infinity=False)
+    lines = [
+        form.format(number) for number, form in data.draw(st.lists(st.tuples(numbers, st.sampled_from(FORMS)), min_size=1))
+    ]
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "v.dat").write_text("\n".join(lines))
+        np.testing.assert_array_equal(read_dat(Path(folder) / "v.dat"), [float(line) for line in lines])
+
+
+@pytest.mark.parametrize(
+    "text", ["1-2", ". 1-2", "1e5.5", "1.2.3", "1e2e3", "e5 1", "1e . 5e3", "-", "+-1", "1e", "0x10", "1_0", "1,5"]
+)
+def test_what_only_looks_like_numbers_is_refused(tmp_path: Path, text: str):
+    (tmp_path / "v.dat").write_text("12.5\n" + text.replace(" ", "\n") + "\n-3.25")
+    with pytest.raises(InputError, match="is not a number"):
+        read_dat(tmp_path / "v.dat")
+
+
 def test_what_openCARP_could_not_read_is_not_written(tmp_path: Path):
     points, nodes = np.eye(3), np.array([[0, 1, 2]])
     fibre = np.ones((1, 3))
@@ -273,79 +298,19 @@ def test_fibres_of_an_older_mesh_do_not_stay_beside_a_new_one(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["w.elem", "w.pts"]
 
 
-@st.composite
-def spoiled(draw: st.DrawFn, data: bytes) -> bytes:
-    """A valid file, a few of its bytes or lines flipped, gone, doubled or cut off."""
-    for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.integers(0, max(len(data) - 1, 0)))
-        match draw(st.sampled_from(["flip", "delete", "cut", "insert", "lines"])):
-            case "flip":
-                data = data[:place] + bytes([draw(st.integers(0, 255))]) + data[place + 1 :]
-            case "delete":
-                data = data[:place] + data[place + draw(st.integers(1, 20)) :]
-            case "cut":
-                data = data[:place]
-            case "insert":
-                word = draw(
-                    st.sampled_from([b" ", b"\n", b"\r", b"#", b"-", b"9" * 30, b"nan", b"Tr ", b"\0", b"1e999", b"="])
-                )
-                data = data[:place] + word + data[place:]
-            case _:
-                lines = data.splitlines(keepends=True)
-                chosen = draw(st.integers(0, len(lines)))
-                data = b"".join(lines[:chosen] + lines[max(chosen - 2, 0) :])
-    return data
-
-
-def assert_read_or_refused(read: Callable[[Path], object], path: Path, kind: type):
-    try:
-        assert isinstance(read(path), kind)
-    except InputError as error:
-        assert "\n" not in str(error)
-
-
-@settings(max_examples=100)
-@given(st.data())
-def test_spoiled_text_is_read_or_refused_and_nothing_else(data: st.DataObject):
-    with TemporaryDirectory() as folder:
-        base = write_texts(Path(folder))
-        path = base.with_suffix(data.draw(st.sampled_from([".pts", ".elem", ".lon"])))
-        path.write_bytes(data.draw(spoiled(path.read_bytes())))
-        assert_read_or_refused(read_opencarp, base, RawMesh)
-        path.write_bytes(data.draw(spoiled(b"3\nintra\n3\n0\n12345678\n")))
-        assert_read_or_refused(read_vtx, path, np.ndarray)
-        assert_read_or_refused(read_dat, path, np.ndarray)
-
-
-@settings(max_examples=100)
-@given(st.data())
-def test_spoiled_binary_files_are_read_or_refused_and_nothing_else(data: st.DataObject):
-    rng = np.random.default_rng(0)
-    blocks = tuple(a_block(kind, 2, 9, rng, n_axes=2) for kind in ("triangle", "line"))
-    with TemporaryDirectory() as folder:
-        base = Path(folder) / "b"
-        binary_files(base, RawMesh(points=rng.normal(size=(9, 3)), blocks=blocks), "<")
-        path = base.with_suffix(data.draw(st.sampled_from([".bpts", ".belem", ".blon"])))
-        content = path.read_bytes()
-        # Its header is mostly padding, which is not where the faults are.
-        head, body = content[:10], content[1000:]
-        path.write_bytes(data.draw(spoiled(head)).ljust(1000, b"\0")[:1000] + data.draw(spoiled(body)))
-        assert_read_or_refused(read_opencarp, base, RawMesh)
-
-
-@given(st.binary(max_size=3000))
-def test_any_bytes_are_read_or_refused(content: bytes):
-    with TemporaryDirectory() as folder:
-        for name in ("g.pts", "g.elem", "g.bpts"):
-            (Path(folder) / name).write_bytes(content)
-        for read, kind in ((read_opencarp, RawMesh), (read_vtx, np.ndarray), (read_dat, np.ndarray)):
-            for name in ("g.pts", "g.bpts"):
-                assert_read_or_refused(read, Path(folder) / name, kind)
-
-
 @pytest.mark.parametrize(
     "text",
-    ["0\n" * 200_000, "\n" * 400_000, "0 " * 200_000, "Tr\n" * 130_000, "1" * 400_000, "1" * 400_000 + "x", "#\n" * 200_000],
+    [
+        "0\n" * 200_000,
+        "\n" * 400_000,
+        "0 " * 200_000,
+        "Tr\n" * 130_000,
+        "1" * 400_000,
+        "1" * 400_000 + "x",
+        "#\n" * 50_000,
+        "0.25 " * 80_000,
+        ".1e1\n" * 80_000,
+    ],
 )
 def test_memory_stays_below_twenty_times_the_file(tmp_path: Path, text: str):
     for suffix in (".pts", ".elem"):
@@ -354,7 +319,8 @@ def test_memory_stays_below_twenty_times_the_file(tmp_path: Path, text: str):
     (tmp_path / "h.elem").write_text(text)
     for read, name in ((read_opencarp, "g"), (read_opencarp, "h"), (read_vtx, "g.pts"), (read_dat, "g.pts")):
         tracemalloc.start()
-        assert_read_or_refused(read, tmp_path / name, object)
+        with suppress(InputError):
+            read(tmp_path / name)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 20 * len(text), (name, peak / len(text))

@@ -72,10 +72,3 @@ def test_an_unknown_recipe_or_variant_is_refused_and_the_known_are_listed():
         recipe_named("soup")
     with pytest.raises(InputError, match="recipe heat has no variant 'theirs'; it has ours, paper"):
         recipe_named("heat").variant("theirs")
-
-
-def test_a_recipe_without_a_solver_says_so():
-    for recipe in RECIPES.values():
-        if recipe.problem is None:
-            with pytest.raises(InputError, match=f"recipe {recipe.name} can't be simulated yet"):
-                recipe.simulated_problem()

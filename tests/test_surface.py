@@ -7,8 +7,10 @@ from problems import random_rotation, sphere
 
 from gfunk.errors import InputError
 from gfunk.surface import (
+    area_vectors,
     boundary_loops,
     connected_parts,
+    cross,
     edge_lengths,
     enclosed_volume,
     euler_characteristic,
@@ -16,9 +18,12 @@ from gfunk.surface import (
     longest_first,
     nonmanifold_edges,
     nonmanifold_nodes,
+    opposite_sides,
     oriented,
     outward,
     perimeters,
+    side_lengths,
+    sides_of,
     triangle_angles,
     triangle_areas,
     triangle_normals,
@@ -210,3 +215,25 @@ def test_closing_a_hole_by_a_fan_takes_off_the_cap():
     height = 1 - points[boundary_loops(cut)[0], 2].mean()
     cap = np.pi * height**2 * (3 - height) / 3
     assert enclosed_volume(points, cut) == pytest.approx(4 * np.pi / 3 - cap, rel=0.01)
+
+
+@given(seed=seeds)
+def test_opposite_sides_walk_the_same_edge_the_other_way(seed: int):
+    rng = np.random.default_rng(seed)
+    points, cells = holed_sphere(4)
+    cells = cells[rng.permutation(len(cells))]
+    opposite, walked = opposite_sides(cells), sides_of(cells).nodes
+    inner = np.flatnonzero(opposite >= 0)
+    assert np.array_equal(opposite[opposite[inner]], inner)
+    assert np.array_equal(walked[opposite[inner]], walked[inner, ::-1])
+    assert (opposite < 0).sum() == sum(len(loop) for loop in boundary_loops(cells))
+    # Every side has the length of its edge.
+    assert np.allclose(side_lengths(points, cells).ravel(), edge_lengths(points, cells)[sides_of(cells).edge])
+
+
+def test_area_vectors_of_a_closed_surface_sum_to_nothing():
+    points, cells = torus()
+    vectors = area_vectors(points, cells)
+    assert np.abs(vectors.sum(axis=0)).max() < 1e-12
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 2 * triangle_areas(points, cells))
+    assert np.allclose(cross(points[cells[:, 0]], points[cells[:, 1]]), np.cross(points[cells[:, 0]], points[cells[:, 1]]))

@@ -22,7 +22,7 @@ from gfunk.physics.monodomain import Paced, diffusivity, simulate_many
 from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes import tissue_data
 from gfunk.recipes.book import recipe_named
-from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, Pacing, RectangleProblem
+from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, FlatPacing, RectangleProblem
 from gfunk.simulation import FIRST_SEED, simulate_missing, split_of, split_seeds
 from gfunk.store import Sample, read_sample, sample_path, sample_seeds, write_sample
 
@@ -32,7 +32,7 @@ TOY_SETTINGS = {
     "cell": "mitchell-schaeffer", "scheme": "paper", "edge_mm": 0.8, "voxel_mm": 1.0, "base_conductivity": 0.5,
     "radius_mm": 2.5, "first_ms": 4.0, "every_ms": 2.0, "n_saves": 3,
 }  # fmt: skip
-toy = Pacing(**TOY_SETTINGS)
+toy = FlatPacing(**TOY_SETTINGS)
 problems = {"rectangles": RectangleProblem, "random-fibres": FibreSquareProblem}
 each_problem = pytest.mark.parametrize("problem", problems.values(), ids=problems.keys())
 
@@ -178,13 +178,13 @@ def test_kept_domains_cover_the_tissue_with_its_tensors(problem: type):
 @settings(max_examples=6)
 @given(width=st.floats(15, 30), height=st.floats(15, 30))
 def test_the_papers_voxels_keep_about_sixteen_points_a_square_millimetre(width: float, height: float):
-    usual = Pacing()
+    usual = FlatPacing()
     points, _ = voxel_means(rectangle(width, height, usual.edge_mm).points, usual.voxel_mm)
     assert 0.95 < len(points) / (width * height / 0.25**2) < 1.15
 
 
 def test_times_are_zero_to_a_hundred_by_ten_after_the_first_ten():
-    usual = Pacing(edge_mm=1.0)
+    usual = FlatPacing(edge_mm=1.0)
     made = asked(RectangleProblem(pacing=usual), 0)
     sample, stimulus = made.sample, made.stimulus
     np.testing.assert_array_equal(sample.times, 10.0 * np.arange(11))
@@ -196,7 +196,7 @@ def test_times_are_zero_to_a_hundred_by_ten_after_the_first_ten():
 @each_problem
 def test_recipes_hold_these_problems_as_the_paper_has_them(problem: type):
     name = {kind: name for name, kind in problems.items()}[problem]
-    found = recipe_named(name).simulated_problem()
+    found = recipe_named(name).problem
     assert found == problem()
     assert (found.pacing.edge_mm, found.pacing.base_conductivity, found.pacing.voxel_mm) == (0.2, 0.0625, 0.25)
 

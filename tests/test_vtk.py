@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gfunk.errors import InputError
@@ -594,63 +594,6 @@ def test_bombs_are_refused_before_they_fill_the_memory(name: str):
         assert tracemalloc.get_traced_memory()[1] < max(25 * len(content), 160 * 2**20)
     finally:
         tracemalloc.stop()
-
-
-BOTH = (False, True)
-SEEDS = [
-    *(legacy_bytes(an_example(kind), kind, is_binary, v) for kind, is_binary, v in product(BOTH, BOTH, ("4.2", "5.1"))),
-    *(
-        xml_bytes(an_example(kind), kind, coding)
-        for kind in BOTH
-        for coding in CODINGS
-        if coding.order == "<" or coding.compressor == ""
-    ),
-]
-edits = st.lists(
-    st.tuples(st.sampled_from(["flip", "digit", "delete", "copy", "cut", "set"]), st.floats(0, 1), st.integers(0, 255)),
-    max_size=6,
-)
-
-
-def damaged(content: bytes, how: list[tuple[str, float, int]]) -> bytes:
-    out = bytearray(content)
-    for kind, share, value in how:
-        if not out:
-            break
-        place = min(int(share * len(out)), len(out) - 1)
-        if kind == "flip":
-            out[place] ^= 1 << value % 8
-        elif kind == "set":
-            out[place] = value
-        elif kind == "digit":
-            # A number somewhere after this place: counts, types and offsets are what a reader trusts.
-            place = next((n for n in range(place, len(out)) if 48 <= out[n] < 58), place)
-            out[place] = 48 + value % 10
-        elif kind == "delete":
-            del out[place : place + 1 + value % 16]
-        elif kind == "copy":
-            out[place:place] = out[place : place + value]
-        elif kind == "cut":
-            del out[place:]
-    return bytes(out)
-
-
-@settings(max_examples=300)
-@given(content=st.sampled_from(SEEDS), how=edits)
-def test_a_damaged_file_is_read_or_refused_and_nothing_else(content: bytes, how: list[tuple[str, float, int]]):
-    try:
-        assert isinstance(read(damaged(content, how)), RawMesh)
-    except InputError as error:
-        assert "\n" not in str(error)
-
-
-def test_every_truncation_is_read_or_refused():
-    for content in SEEDS[:8] + SEEDS[8::6]:
-        for end in range(0, len(content), 211):
-            try:
-                read(content[:end])
-            except InputError as error:
-                assert "\n" not in str(error)
 
 
 # What a writer refuses: arguments for write_vtu after the path.

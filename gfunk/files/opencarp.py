@@ -10,15 +10,16 @@ from jaxtyping import Float, Int
 from gfunk.errors import InputError
 from gfunk.files.raw import CORNERS, Block, RawMesh
 from gfunk.files.tables import (
-    IS_SPACE,
     LARGEST_WHOLE,
     Table,
     columns,
     file_bytes,
     finite_points,
+    is_space,
     layout,
     node_numbers,
     shown,
+    table_laid_out,
     table_of,
     whole_if_exact,
     without_comments,
@@ -177,14 +178,14 @@ def _text_elements(path: Path) -> tuple[Int[np.ndarray, " cell"], Table]:
     letters = np.frombuffer(data, np.uint8).copy()
     types = tokens[starts[1:]]
     kinds = _KIND_OF_LETTERS[letters[types], letters[types + 1]]
-    unknown = np.flatnonzero((kinds < 0) | ~IS_SPACE[letters[types + 2]])
+    unknown = np.flatnonzero((kinds < 0) | ~is_space(letters[types + 2]))
     if len(unknown):
         row = unknown[0]
         found = shown(data[types[row] : types[row] + 21].split()[0])
         raise InputError(f"{path}, line {lines[row + 1] + 1}: element type {found} is not one of {', '.join(KINDS)}")
     # With numbers for letters the whole text is numbers, which NumPy reads at once.
-    letters[types], letters[types + 1] = ord(" "), ord("0")
-    table = table_of(path, letters.tobytes())
+    letters[types], letters[types + 1] = ord("0"), ord(" ")
+    table = table_laid_out(path, letters.tobytes(), tokens, starts, lines)
     n_cells = _count(path, table, "elements")
     table = table.rest(1)
     _check_n_rows(path, n_cells, table.n_rows, "elements")
@@ -276,7 +277,9 @@ def _binary_body(path: Path, data: bytes, dtype: str) -> np.ndarray:
     n_odd = (len(data) - BINARY_HEADER_BYTES) % 4
     if n_odd:
         raise InputError(f"{path}: its size is no multiple of 4 bytes, so it was cut short: export it again")
-    return np.frombuffer(data, dtype, offset=BINARY_HEADER_BYTES)
+    # Any bits may stand in a file: those of no number are seen later, and no reason for a warning.
+    with np.errstate(invalid="ignore"):
+        return np.frombuffer(data, dtype, offset=BINARY_HEADER_BYTES).astype(float if "f" in dtype else np.int32)
 
 
 def _binary_points(path: Path) -> Float[np.ndarray, "node 3"]:
@@ -284,7 +287,7 @@ def _binary_points(path: Path) -> Float[np.ndarray, "node 3"]:
     (n_points, *_), order = _binary_header(path, data, 1)
     body = _binary_body(path, data, f"{order}f4")
     _check_n_rows(path, 3 * n_points, len(body), "coordinates")
-    points = body.reshape(-1, 3).astype(float)
+    points = body.reshape(-1, 3)
     rows = np.arange(n_points)
     return finite_points(path, points, Table(numbers=body, starts=rows, widths=rows, places=rows, place="point"))
 
@@ -295,7 +298,7 @@ def _binary_elements(path: Path) -> tuple[Int[np.ndarray, " cell"], Table]:
     body = _binary_body(path, data, f"{order}i4")
     starts: list[int] = []
     kinds = bytearray()
-    start, words = 0, memoryview(body.astype(np.int32).tobytes()).cast("i")
+    start, words = 0, memoryview(body.tobytes()).cast("i")
     while start < len(words):
         kind = BINARY_KINDS.get(words[start])
         if kind is None:
@@ -323,7 +326,7 @@ def _binary_fibres(path: Path, n_cells: int) -> Float[np.ndarray, "cell column"]
     body = _binary_body(path, data, f"{order}f4")
     if len(body) % (3 * n_axes):
         raise InputError(f"{path}: ends in the middle of a fibre: export it again")
-    fibres = body.reshape(-1, 3 * n_axes).astype(float)
+    fibres = body.reshape(-1, 3 * n_axes)
     _check_n_fibres(path, len(fibres), n_cells)
     return fibres
 

@@ -1,15 +1,23 @@
 """From a file to a Domain in one call, and what there is to say about its mesh."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from gfunk.domain import Domain, cell_sizes, fibre_tensors, make_domain
+from gfunk.atria.anatomy import Place, found_anatomy, region_numbers, regions, rim_lengths
+from gfunk.atria.fibres import ATRIAL_ACROSS, fibrous_domain, rule_fibres
+from gfunk.domain import Domain, make_domain
 from gfunk.errors import InputError
+from gfunk.files.by_meshio import read_xdmf
+from gfunk.files.by_trimesh import read_by_trimesh
 from gfunk.files.carto import read_carto_mesh
+from gfunk.files.gmsh import read_gmsh
 from gfunk.files.mending import Mended, Unit, mended
+from gfunk.files.off import read_off
 from gfunk.files.opencarp import read_opencarp, write_opencarp
 from gfunk.files.raw import Block
 from gfunk.files.vtk import read_vtk
@@ -26,11 +34,14 @@ from gfunk.surface import (
     vertex_normals,
 )
 
-ATRIAL_ACROSS = 0.625 / 1.4  # mm^2/ms: the paper's 0.625 mS/mm across fibres, over surface-to-volume ratio and capacitance
 READERS = {
     **dict.fromkeys((".pts", ".elem", ".bpts", ".belem", ""), read_opencarp),
     **dict.fromkeys((".vtk", ".vtp", ".vtu"), read_vtk),
     ".mesh": read_carto_mesh,
+    **dict.fromkeys((".ply", ".stl", ".obj"), read_by_trimesh),
+    ".off": read_off,
+    ".msh": read_gmsh,
+    **dict.fromkeys((".xdmf", ".xmf"), read_xdmf),
 }
 
 
@@ -70,27 +81,50 @@ def read_domain(
     across: float = ATRIAL_ACROSS,
     ratio: float = 5.0,
     keep_all: bool = False,
+    fibres: Literal["file", "rule"] = "file",
+    labels: Mapping[str, Place] | None = None,
 ) -> Domain:
     """A Domain from a mesh file, in mm; `repairs` says what was changed or assumed.
 
     across: diffusion across fibres, mm^2/ms; ratio: how many times that along them. A mesh without fibres diffuses alike
-    in all directions, `across`.
+    in all directions, `across`. fibres: "rule" makes some for a left atrium, and its regions, whatever the file has; labels
+    are places of its holes or of its appendage's tip ("LAA") where they are not to be found by shape (docs/fibres.md).
     """
-    return as_domain(read_mesh(path, unit=unit, keep_all=keep_all), across=across, ratio=ratio)
+    mesh = read_mesh(path, unit=unit, keep_all=keep_all)
+    if fibres == "file":
+        return as_domain(mesh, across=across, ratio=ratio)
+    try:
+        mesh, regions = with_rule_fibres(mesh, labels)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return replace(as_domain(mesh, across=across, ratio=ratio), regions=regions)
 
 
 def as_domain(mesh: Mended, *, across: float = ATRIAL_ACROSS, ratio: float = 5.0) -> Domain:
     """Diffusion along and across the fibres of a mesh, cell by cell."""
-    if mesh.fibres is None:
-        said = (*mesh.repairs, f"no fibres: diffusion is {across:.4g} mm^2/ms in all directions")
-        tensors = np.broadcast_to(across * np.eye(3), (len(mesh.cells), 3, 3)).copy()
-        return make_domain(
-            mesh.points_mm, mesh.cells, tensors, diffusion_at="cell", fibres=_any_tangents(mesh), repairs=said
-        )
-    tensors = fibre_tensors(mesh.fibres, ratio * across, across)
-    return make_domain(
-        mesh.points_mm, mesh.cells, tensors, diffusion_at="cell", fibres=_at_nodes(mesh, mesh.fibres), repairs=mesh.repairs
+    if mesh.fibres is not None:
+        return fibrous_domain(mesh.points_mm, mesh.cells, mesh.fibres, across=across, ratio=ratio, repairs=mesh.repairs)
+    said = (*mesh.repairs, f"no fibres: diffusion is {across:.4g} mm^2/ms in all directions")
+    tensors = np.broadcast_to(across * np.eye(3), (len(mesh.cells), 3, 3)).copy()
+    return make_domain(mesh.points_mm, mesh.cells, tensors, diffusion_at="cell", fibres=_any_tangents(mesh), repairs=said)
+
+
+def with_rule_fibres(
+    mesh: Mended, labels: Mapping[str, Place] | None = None
+) -> tuple[Mended, dict[str, Int[np.ndarray, " _"]]]:
+    """The mesh of a left atrium with fibres by the rule and its regions' numbers as tags, and the nodes of each region."""
+    if mesh.cells.shape[1] != 3:
+        raise InputError("the rule is for surfaces, and this mesh has tetrahedra")
+    points, cells = mesh.points_mm, mesh.cells
+    anatomy = found_anatomy(points, cells, labels)
+    fibres, parts = rule_fibres(points, cells, anatomy), regions(points, cells, anatomy)
+    at_nodes, tags = region_numbers(parts, cells)
+    holes = ", ".join(f"{name} {perimeter:.0f} mm" for name, perimeter in rim_lengths(points, anatomy).items())
+    said = f"fibres by the Laplace-Dirichlet rule; rims taken for {holes}; the appendage's tip for node {anatomy.tip}"
+    made = replace(
+        mesh, fibres=fibres, tags=tags, point_data={**mesh.point_data, "region": at_nodes}, repairs=(*mesh.repairs, said)
     )
+    return made, parts
 
 
 def described(points_mm: Float[np.ndarray, "node 3"], cells: Int[np.ndarray, "cell 3"]) -> Described:
@@ -124,18 +158,6 @@ def write_mesh(path: Path, mesh: Mended):
         write_opencarp(path.with_suffix(""), mesh.points_mm, [block])
     else:
         raise InputError(f"{path}: a mesh is written as .vtp (surfaces), .vtu or .pts, not {suffix!r}")
-
-
-def _at_nodes(mesh: Mended, fibres: Float[np.ndarray, "cell 3"]) -> Float[np.ndarray, "node 3"]:
-    """The main axis of f f^T over the cells around each node, weighted by their size: blind to f's sign."""
-    n_corners = mesh.cells.shape[1]
-    weighted = np.sqrt(cell_sizes(mesh.points_mm, mesh.cells))[:, None] * fibres
-    tensors = np.empty((len(mesh.points_mm), 3, 3))
-    for i in range(3):
-        for j in range(i + 1):
-            share = np.repeat(weighted[:, i] * weighted[:, j], n_corners)
-            tensors[:, i, j] = tensors[:, j, i] = np.bincount(mesh.cells.ravel(), share, minlength=len(tensors))
-    return np.linalg.eigh(tensors)[1][:, :, -1]
 
 
 def _any_tangents(mesh: Mended) -> Float[np.ndarray, "node 3"]:

@@ -13,7 +13,9 @@ from gfunk.errors import InputError
 
 # Whole numbers up to here are exact in double precision.
 LARGEST_WHOLE = 2.0**53
-IS_SPACE = np.isin(np.arange(256), list(b" \t\n\v\f\r"))
+# Powers of ten up to here are, too.
+POWERS_OF_TEN = 10.0 ** np.arange(23)
+_SPACE_FOR_E = bytes.maketrans(b"eE", b"  ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,13 @@ def without_comments(data: bytes, mark: bytes = b"#") -> bytes:
 def table_of(path: Path, data: bytes, *, first_line: int = 1) -> Table:
     """The numbers of a text that is nothing else, comments (# to the end of a line) apart."""
     data = without_comments(data)
-    tokens, starts, lines = layout(data)
+    return table_laid_out(path, data, *layout(data), first_line=first_line)
+
+
+def table_laid_out(
+    path: Path, data: bytes, tokens: np.ndarray, starts: np.ndarray, lines: np.ndarray, *, first_line: int = 1
+) -> Table:
+    """The same of a text whose layout is known."""
     widths = np.diff(starts, append=starts.dtype.type(len(tokens)))
     numbers = _numbers(path, data, tokens, first_line)
     return Table(numbers=numbers, starts=starts, widths=widths, places=lines + starts.dtype.type(first_line))
@@ -131,21 +139,36 @@ def whole_if_exact(numbers: Float[np.ndarray, " cell"]) -> Int[np.ndarray, " cel
     return numbers.astype(np.int64) if is_whole.all() else numbers
 
 
+def is_space(letters: np.ndarray) -> np.ndarray:
+    """True at spaces, tabs and the ends of lines."""
+    # Bytes below 9 turn large: one comparison for five letters.
+    return (letters == ord(" ")) | (letters - np.uint8(ord("\t")) < 5)
+
+
 def layout(data: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where tokens start in a text, which of them start a line, and those lines, from 0."""
     letters = np.frombuffer(data, np.uint8)
-    is_start = ~IS_SPACE[letters]
-    is_start[1:] &= ~is_start[:-1].copy()
     # Small integers where they do: a file of one-letter rows has as many of each as half its bytes.
     index = np.int32 if len(data) < 2**31 else np.int64
-    tokens = np.flatnonzero(is_start).astype(index)
-    lines = np.searchsorted(np.flatnonzero(letters == ord("\n")).astype(index), tokens).astype(index)
-    starts = np.flatnonzero(np.diff(lines, prepend=index(-1))).astype(index)
-    return tokens, starts, lines[starts]
+    tokens = np.flatnonzero(_is_start(letters)).astype(index)
+    first = np.zeros(data.count(b"\n") + 2, dtype=index)
+    first[1:-1] = np.searchsorted(tokens, np.flatnonzero(letters == ord("\n")).astype(index))
+    first[-1] = len(tokens)
+    # A line without a token starts where the next one does.
+    lines = np.flatnonzero(np.diff(first)).astype(index)
+    return tokens, first[lines], lines
+
+
+def _is_start(letters: np.ndarray) -> np.ndarray:
+    is_start = ~is_space(letters)
+    is_start[1:] &= ~is_start[:-1].copy()
+    return is_start
 
 
 def _numbers(path: Path, data: bytes, tokens: np.ndarray, first_line: int) -> np.ndarray:
-    numbers = _parsed(data, len(tokens))
+    numbers = _exact(data, tokens)
+    if numbers is None:
+        numbers = _parsed(data, len(tokens))
     if numbers is not None:
         return numbers
     # The first bad token is in [low, high): halved, for most of a large file is good.
@@ -159,15 +182,59 @@ def _numbers(path: Path, data: bytes, tokens: np.ndarray, first_line: int) -> np
     raise InputError(f"{path}, line {line}: {shown(data[start : start + 100].split()[0])} is not a number")
 
 
-def _parsed(text: bytes, n_tokens: int) -> np.ndarray | None:
+def _exact(text: bytes, tokens: np.ndarray) -> np.ndarray | None:
+    """All numbers of a text as digits times a power of ten, in a third of the time that one by one takes.
+
+    Both are exact, so that the product is the nearest number there is. None where they can't be, or where the text is
+    not of numbers.
+    """
+    letters = np.frombuffer(text, np.uint8)
+    is_sign = (letters == ord("-")) | (letters == ord("+"))
+    dots, marks = (_places(is_there, tokens.dtype) for is_there in (letters == ord("."), (letters | 32) == ord("e")))
+    after = np.minimum(marks + 1, len(letters) - 1)
+    # Elsewhere a sign would start another number: 1-2.
+    if np.count_nonzero(is_sign) != np.count_nonzero(is_sign[tokens]) + np.count_nonzero(is_sign[after]):
+        return None
+    whole = _parsed(text.translate(_SPACE_FOR_E, b"."), len(tokens) + len(marks), np.int64)
+    if whole is None or not ((whole >= -LARGEST_WHOLE) & (whole <= LARGEST_WHOLE)).all():
+        return None
+    if not len(dots) and not len(marks):
+        return whole.astype(float)
+    # Of short numbers there are so many that what follows would take too much memory.
+    if len(letters) < 5 * len(tokens):
+        return None
+    dotted, marked = (np.searchsorted(tokens, places, side="right").astype(tokens.dtype) - 1 for places in (dots, marks))
+    if (np.diff(marked) == 0).any() or (np.diff(dotted) == 0).any():
+        return None
+    power = np.zeros(len(tokens), dtype=np.int16)
+    last = len(letters) - 1 - _places(_is_start(letters[::-1]), tokens.dtype)[::-1]
+    if len(marks):
+        exponents = marked + np.arange(1, len(marks) + 1)
+        power[marked], last[marked] = whole[exponents].clip(-999, 999), marks - 1
+        whole = np.delete(whole, exponents)
+    n_decimals = (last[dotted] - dots).clip(-1, 999)
+    power[dotted] -= n_decimals.astype(np.int16)
+    if n_decimals.min(initial=0) < 0 or np.abs(power).max() >= len(POWERS_OF_TEN):
+        return None
+    numbers = whole.astype(float)
+    numbers *= POWERS_OF_TEN[np.maximum(power, 0)]
+    numbers /= POWERS_OF_TEN[np.maximum(-power, 0)]
+    return numbers
+
+
+def _places(is_there: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return np.flatnonzero(is_there).astype(dtype)
+
+
+def _parsed(text: bytes, n_tokens: int, dtype: type = np.float64) -> np.ndarray | None:
     """All numbers of a text, at once; None if there are not as many as tokens."""
     if not n_tokens:
-        return np.empty(0)
+        return np.empty(0, dtype)
     numbers = np.empty(0)
     with warnings.catch_warnings(), suppress(ValueError, DeprecationWarning):
         # Older NumPy warns where the text is no number, and gives those before it.
         warnings.simplefilter("error")
-        numbers = np.fromstring(text, sep=" ")
+        numbers = np.fromstring(text, dtype, sep=" ")
     return numbers if len(numbers) == n_tokens else None
 
 

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 from gfunk.errors import InputError
 from gfunk.operators.make import NetworkConfig
+from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.tissue_data import FibreSquareProblem, RectangleProblem
 from gfunk.rollout import RK4, Adaptive, Euler, FlowMap
 from gfunk.simulation import View
 from gfunk.training import TrainingConfig
 
-RecipeProblem = HeatProblem | RectangleProblem | FibreSquareProblem
+RecipeProblem = HeatProblem | RectangleProblem | FibreSquareProblem | AtriumProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,8 @@ class Recipe:
 
     name: str
     about: str
-    problem: RecipeProblem | None  # None: known by its networks only, its data needs domains that are not here yet
+    problem: RecipeProblem
+    # Samples: domains, each with all its trajectories.
     n_train: int
     n_val: int
     n_test: int
@@ -44,8 +46,3 @@ class Recipe:
         if chosen not in known:
             raise InputError(f"recipe {self.name} has no variant {chosen!r}; it has {', '.join(known)}")
         return known[chosen]
-
-    def simulated_problem(self) -> RecipeProblem:
-        if self.problem is None:
-            raise InputError(f"recipe {self.name} can't be simulated yet: it needs atria")
-        return self.problem

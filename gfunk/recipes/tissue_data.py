@@ -1,4 +1,4 @@
-"""The paper's waves in flat tissue: random rectangles (A.2.1), and a square with random fibres and ratio (Eqs. 20, 21)."""
+"""The paper's waves in tissue: random rectangles (A.2.1), a square with random fibres and ratio (Eqs. 20, 21)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,19 +18,28 @@ FibreField = Callable[[Float[np.ndarray, "node 2"]], Float[np.ndarray, "node 2"]
 
 @dataclass(frozen=True, kw_only=True)
 class Pacing:
-    """One stimulus at a random place, solved on a fine mesh, kept at fewer points."""
+    """One stimulus at a random place, solved on a fine mesh; what is kept of it."""
 
     # Paper: names Courtemanche's model, but its range of -85 to 20 mV and its cycle of 190 ms are those of tissue remodelled
     # by fibrillation, which its patients have: at rest -84 mV, back after 167 ms. The healthy cell: -81 mV and 300 ms.
     cell: str = "courtemanche-af"
     scheme: str = "accurate"
-    edge_mm: float = 0.2  # A.2.1
     base_conductivity: float = 0.0625  # A.2.1, mS/mm
     radius_mm: float = 1.0  # Paper: "a delta spike"
     strength: float = 50.0  # mV/ms, for 2 ms
     first_ms: float = 10.0  # the first state kept is that 10 ms after the stimulus
     every_ms: float = 10.0  # A.2.1
     n_saves: int = 10
+
+    def stimulus(self, site: tuple[float, ...]) -> Stimulus:
+        return Stimulus(sites=(site,), radius_mm=self.radius_mm, strength=self.strength)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatPacing(Pacing):
+    """In flat tissue, kept at fewer points."""
+
+    edge_mm: float = 0.2  # A.2.1
     voxel_mm: float = 0.25  # A.2.1: one point a voxel, with the value of the nearest node
 
 
@@ -41,20 +50,21 @@ class Experiment:
     seed: int
     tissue: Domain
     coupling: HalfStep
-    stimulus: Stimulus
+    stimuli: tuple[Stimulus, ...]  # one a trajectory
     kept: Domain
     nearest: Int[np.ndarray, " place"]  # the node of `tissue` whose value each point of `kept` takes
 
     @property
     def n_nodes(self) -> int:
-        return self.tissue.n_nodes
+        """Nodes to be stepped, over all trajectories."""
+        return self.tissue.n_nodes * len(self.stimuli)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TissueProblem:
     """Waves in tissue; what a seed stands for is said by each kind."""
 
-    pacing: Pacing = field(default_factory=Pacing)
+    pacing: Pacing
     # Model space: [-85, 20] mV is [0, 1], as the paper scales its errors.
     offset: float = -85.0
     scale: float = 105.0
@@ -70,7 +80,7 @@ class TissueProblem:
         times = self.pacing.every_ms * np.arange(self.pacing.n_saves + 1)
         waves = simulate_many(
             [each.tissue for each in experiments],
-            [[[each.stimulus]] for each in experiments],
+            [[[stimulus] for stimulus in each.stimuli] for each in experiments],
             self.pacing.first_ms + times,
             cell=self.pacing.cell,
             scheme=self.pacing.scheme,
@@ -86,6 +96,7 @@ class TissueProblem:
 class RectangleProblem(TissueProblem):
     """A wave on a rectangle with random sides, fibres along x."""
 
+    pacing: FlatPacing = field(default_factory=FlatPacing)
     # Paper: "cm", but at 0.2 mm edges that would be millions of nodes, and no wave crosses 15 cm in 100 ms.
     shortest_mm: float = 15.0
     longest_mm: float = 30.0
@@ -101,6 +112,7 @@ class RectangleProblem(TissueProblem):
 class FibreSquareProblem(TissueProblem):
     """A wave on a square with a random fibre field (Eq. 20) and a random ratio of diffusion along and across it (Eq. 21)."""
 
+    pacing: FlatPacing = field(default_factory=FlatPacing)
     side_mm: float = 20.0  # Paper: "cm"; see RectangleProblem
     smallest_ratio: float = 4.0
     largest_ratio: float = 6.0
@@ -123,7 +135,7 @@ def _along_x(points: Float[np.ndarray, "node 2"]) -> Float[np.ndarray, "node 2"]
 
 
 def _experiment(
-    seed: int, width: float, height: float, fibres: FibreField, ratio: float, pacing: Pacing, rng: np.random.Generator
+    seed: int, width: float, height: float, fibres: FibreField, ratio: float, pacing: FlatPacing, rng: np.random.Generator
 ) -> Experiment:
     # The place comes last, so that a seed means the same tissue however it is paced.
     site = tuple(rng.uniform(0, [width, height]).tolist())
@@ -140,7 +152,7 @@ def _experiment(
         seed=seed,
         tissue=fine,
         coupling=coupling(fine, pacing.scheme).to("cpu", torch.float32),
-        stimulus=Stimulus(sites=(site,), radius_mm=pacing.radius_mm, strength=pacing.strength),
+        stimuli=(pacing.stimulus(site),),
         kept=tissue(points, triangulated(points)),
         nearest=nearest,
     )

@@ -1,0 +1,1 @@
+"""Left atria: synthetic ones, and the parts and fibres of any."""

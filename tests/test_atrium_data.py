@@ -1,0 +1,97 @@
+"""Waves on atria as data: which atrium, which sites, what is kept."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gfunk.atria.synthetic import synthetic_atrium
+from gfunk.physics.monodomain import diffusivity
+from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
+from gfunk.recipes.book import recipe_named
+from gfunk.store import read_sample, write_sample
+
+# Coarse, fast and simple, but still a wave.
+TOY = AtriumProblem(
+    pacing=AtrialPacing(cell="mitchell-schaeffer", scheme="paper", radius_mm=4.0, n_saves=3),
+    kept_edge_mm=1.5,
+    n_halvings=0,
+    n_sites=3,
+)
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GFUNK_COMPILE", "0")
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    return replace(TOY, n_halvings=1).experiment(3)
+
+
+def test_kept_nodes_are_nodes_of_the_tissue_and_its_triangles_are_four_of_them(experiment):
+    kept, tissue = experiment.kept, experiment.tissue
+    np.testing.assert_array_equal(tissue.points[experiment.nearest], kept.points)
+    assert len(tissue.cells) == 4 * len(kept.cells)
+    assert experiment.n_nodes == 3 * tissue.n_nodes
+
+
+def test_a_kept_triangle_diffuses_as_its_four_parts_do_on_average(experiment):
+    kept, tissue = experiment.kept, experiment.tissue
+    across = diffusivity(0.625)
+    # The trace survives any mean.
+    np.testing.assert_allclose(np.trace(kept.diffusion, axis1=1, axis2=2), 7 * across, rtol=1e-9)
+    np.testing.assert_allclose(np.linalg.eigvalsh(tissue.diffusion)[:, -1], 5 * across, rtol=1e-9)
+    # A part's centre is nowhere nearer to another triangle's than to that of its own, but for those at corners.
+    own = np.linalg.norm(
+        tissue.points[tissue.cells].mean(axis=1).reshape(4, -1, 3) - kept.points[kept.cells].mean(axis=1), axis=2
+    )
+    assert own.max() < 1.5
+    # Mostly parallel fibres: the mean keeps most of the ratio.
+    ratio = np.linalg.eigvalsh(kept.diffusion)
+    assert np.median(ratio[:, 2] / ratio[:, 1]) > 4
+
+
+def test_sites_are_different_nodes_and_another_seed_has_another_atrium_and_sites(experiment):
+    sites = np.array([stimulus.sites[0] for stimulus in experiment.stimuli])
+    assert len(np.unique(sites, axis=0)) == 3
+    gap = np.linalg.norm(experiment.kept.points[None] - sites[:, None], axis=2).min(axis=1)
+    np.testing.assert_array_equal(gap, 0)
+    other = TOY.experiment(4)
+    assert other.kept.n_nodes != experiment.kept.n_nodes
+
+
+def test_one_atrium_with_many_seeds_has_other_sites_on_the_same_tissue():
+    problem = replace(TOY, atrium_seed=3)
+    one, other = problem.experiment(10), problem.experiment(200_000)
+    np.testing.assert_array_equal(one.kept.points, other.kept.points)
+    np.testing.assert_array_equal(one.kept.diffusion, other.kept.diffusion)
+    np.testing.assert_array_equal(one.kept.points, synthetic_atrium(3, 1.5).points_mm)
+    assert not {stimulus.sites for stimulus in one.stimuli} & {stimulus.sites for stimulus in other.stimuli}
+
+
+def test_a_wave_leaves_each_site_and_a_sample_comes_back_from_disk(tmp_path):
+    sample = TOY.sample(3)
+    assert sample.values.shape == (3, 4, sample.domain.n_nodes)
+    np.testing.assert_array_equal(sample.times, [0, 10, 20, 30])
+    experiment = TOY.experiment(3)
+    for values, stimulus in zip(sample.values, experiment.stimuli, strict=True):
+        gap = np.linalg.norm(sample.domain.points - stimulus.sites[0], axis=1)
+        is_active = values > -40
+        assert is_active[0, gap < 3].all() and (np.diff(is_active.sum(axis=1)) > 0).all()
+    write_sample(tmp_path, sample)
+    again = read_sample(tmp_path, 3)
+    np.testing.assert_array_equal(again.domain.points, sample.domain.points)
+    np.testing.assert_array_equal(again.values, sample.values.astype(np.float32))
+
+
+def test_recipes_have_as_many_atria_sites_and_times_as_the_paper():
+    single, many, long = (recipe_named(name) for name in ("single-atrium", "atria", "atria-190"))
+    assert all(
+        isinstance(recipe.problem, AtriumProblem) and recipe.problem.n_sites == 100 for recipe in (single, many, long)
+    )
+    assert single.problem.atrium_seed is not None and many.problem.atrium_seed is None
+    assert (single.n_train, many.n_train, long.n_train) == (10, 24, 24)
+    assert [recipe.problem.pacing.n_saves for recipe in (single, many, long)] == [9, 9, 19]
+    assert many.problem.pacing.base_conductivity == 0.625
