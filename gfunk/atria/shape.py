@@ -172,7 +172,7 @@ def _any_shape(rng: np.random.Generator) -> Shape:
     diameter = 39.0 * np.exp(rng.normal(0, 0.11))
     share = np.clip(np.pi * diameter**2 / 4 / largest, 0.15, 0.9)
     valve = Plane(origin=normal * support * np.sqrt(1 - share), normal=normal)
-    veins_stick_out = rng.uniform(0.35, 2.2)
+    veins_stick_out = rng.uniform(0.3, 1.9)
     return Shape(
         body=body,
         veins=tuple(_random_vein(name, half_axes, veins_stick_out, rng) for name in VEINS),
@@ -194,7 +194,7 @@ def _random_vein(name: str, half_axes: np.ndarray, stick_out: float, rng: np.ran
     # Liu 2010, paroxysmal: means of the two diameters, and their ratio.
     diameter, ratio = {"LSPV": (19.2, 1.40), "LIPV": (14.3, 1.66), "RSPV": (18.3, 1.28), "RIPV": (18.0, 1.26)}[name]
     # Theirs hold 134 ml.
-    ostium = 0.5 * (95 / 134) ** (1 / 3) * diameter * np.exp(rng.normal(0, 0.21))
+    ostium = 0.5 * (95 / 134) ** (1 / 3) * diameter * np.exp(rng.normal(0, 0.25))
     # Ovals stand upright, more or less.
     upright = _unit(np.array([0.0, 0.0, 1.0]) + rng.normal(0, 0.3, 3))
     wide = _unit(upright - (upright @ out) * out)
@@ -203,7 +203,7 @@ def _random_vein(name: str, half_axes: np.ndarray, stick_out: float, rng: np.ran
         frame=np.stack([wide, np.cross(out, wide), out]),
         length=4.0 + stick_out * rng.uniform(4, 18),
         ostium=ostium,
-        rim=ostium * rng.uniform(0.5, 0.95),
+        rim=ostium * rng.uniform(0.5, 1.05),
         ovalness=1 + (ratio - 1) * rng.uniform(0.3, 1.2),
     )
 

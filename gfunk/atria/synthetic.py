@@ -23,6 +23,8 @@ GRID_MM = 1.5
 # Edges below this are made by halving longer ones, which is many times cheaper than remeshing.
 REMESHED_EDGE_MM = 0.65
 VALVE_OVER_VEIN = 1.1  # how much longer the valve's rim is, so that it can be told
+SHORTEST_RIM_MM = 9.0  # the narrowest vein of real ones has 14
+IN_PLANE_MM = 0.3  # between nodes laid into a plane, remeshed rims cut corners
 VALVE_DIAMETERS = 0.53, 0.99  # of the volume's cube root, as of real ones
 GENTLEST_SLOPE = 0.42  # of the distance, which is about 1; flatter where parts all but touch, in a gap too narrow to mesh
 N_ATTEMPTS = 20
@@ -109,12 +111,12 @@ def _draft(seed: int) -> tuple[Shape, Points, Cells]:
     for attempt in range(N_ATTEMPTS):
         shape = random_shape(np.random.default_rng([seed, attempt]))
         points, cells = _cut_open(shape, *_closed_surface(shape))
-        loops = boundary_loops(cells)
-        if len(loops) != len(HOLES) or genus(cells) != 0:
+        rims = _rims(shape, points, cells)
+        if len(boundary_loops(cells)) != len(HOLES) or len(rims) != len(HOLES) or genus(cells) != 0:
             continue
-        *_, widest_vein, valve = np.sort(perimeters(points, loops))
+        valve, *veins = perimeters(points, [rims[name] for name in HOLES])
         relative = valve / np.pi / enclosed_volume(points, cells) ** (1 / 3)
-        is_valve_fit = VALVE_DIAMETERS[0] < relative < VALVE_DIAMETERS[1] and valve > VALVE_OVER_VEIN * widest_vein
+        is_valve_fit = VALVE_DIAMETERS[0] < relative < VALVE_DIAMETERS[1] and valve > VALVE_OVER_VEIN * max(veins)
         slope = np.linalg.norm(_distance_and_gradient(shape, points)[1], axis=1)
         if is_valve_fit and slope.min() > GENTLEST_SLOPE:
             return shape, points, cells
@@ -122,16 +124,19 @@ def _draft(seed: int) -> tuple[Shape, Points, Cells]:
 
 
 def _rims(shape: Shape, points: Points, cells: Cells) -> dict[str, Int[np.ndarray, " _"]]:
-    """The loop of each hole: a vein's is the one nearest to its end, the valve's the one left."""
+    """The loop in each hole's plane; missing where there is none or more than one, or it is too short."""
+    rims = {}
     loops = boundary_loops(cells)
-    centres = np.array([points[loop].mean(axis=0) for loop in loops])
-    veins = {
-        name: int(np.linalg.norm(centres - plane.origin, axis=1).argmin())
-        for name, (plane, _) in shape.cuts().items()
-        if name != "MV"
-    }
-    (valve,) = set(range(len(loops))) - set(veins.values())
-    return {name: loops[number] for name, number in {"MV": valve, **veins}.items()}
+    for name, (plane, reach) in shape.cuts().items():
+        own = [
+            loop
+            for loop in loops
+            if np.abs(plane.height(points[loop])).max() < IN_PLANE_MM
+            and np.linalg.norm(points[loop].mean(axis=0) - plane.origin) < reach
+        ]
+        if len(own) == 1 and perimeters(points, own)[0] > SHORTEST_RIM_MM:
+            rims[name] = own[0]
+    return rims
 
 
 def _regions(shape: Shape, points: Points, valve: Int[np.ndarray, " _"]) -> dict[str, Int[np.ndarray, " _"]]:
