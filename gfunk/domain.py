@@ -12,6 +12,9 @@ from scipy.sparse import csr_array
 from scipy.spatial import Delaunay, KDTree
 
 from gfunk.errors import InputError
+from gfunk.surface import sides_of
+
+FLAT_AT_THE_HULL = 0.01  # area over longest side squared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,9 +235,24 @@ def voxel_means(
 
 
 def triangulated(points: Float[np.ndarray, "node 2"]) -> Int[np.ndarray, "cell 3"]:
-    """Delaunay triangles over a cloud in the plane, up to its convex hull; those without area are left out."""
+    """Delaunay triangles over a cloud in the plane, up to its convex hull; those without area are left out.
+
+    Along a hull that is not quite straight lie triangles with next to no height, which would join nodes far apart: they go.
+    """
     cells = Delaunay(points).simplices.astype(np.int64)
-    return cells[cell_sizes(points, cells) > 1e-9 * np.ptp(points, axis=0).max() ** 2]
+    cells = cells[cell_sizes(points, cells) > 1e-9 * np.ptp(points, axis=0).max() ** 2]
+    while True:
+        sides = sides_of(cells)
+        length = np.linalg.norm(points[sides.nodes[:, 1]] - points[sides.nodes[:, 0]], axis=1).reshape(-1, 3)
+        is_at_rim = (sides.n_triangles == 1)[sides.edge].reshape(-1, 3).any(axis=1)
+        is_flat = cell_sizes(points, cells) < FLAT_AT_THE_HULL * length.max(axis=1) ** 2
+        # No node is left alone.
+        is_held = np.zeros(len(points), dtype=bool)
+        is_held[cells[~is_flat]] = True
+        goes = is_flat & is_at_rim & is_held[cells].all(axis=1)
+        if not goes.any():
+            return cells
+        cells = cells[~goes]
 
 
 def interpolation(domain: Domain, places: Float[np.ndarray, "place dim"]) -> csr_array:

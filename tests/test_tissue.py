@@ -562,11 +562,13 @@ def test_nodes_on_the_faces_between_voxels_fall_to_one_side_all_alike():
         np.testing.assert_allclose(np.diff(np.unique(column.round(9)))[1:-1], 0.2, atol=1e-6)
 
 
-@given(seed=seeds, n_nodes=st.integers(3, 80), squeeze=st.floats(1e-3, 1))
-def test_triangles_cover_the_hull_once_and_use_every_point(seed: int, n_nodes: int, squeeze: float):
+@given(seed=seeds, n_nodes=st.integers(3, 80), squeeze=st.floats(0.2, 1))
+def test_triangles_cover_the_hull_once_but_for_its_flattest_and_use_every_point(seed: int, n_nodes: int, squeeze: float):
     points = random_points(seed, n_nodes, 2) * np.array([1.0, squeeze])
     cells = triangulated(points)
-    np.testing.assert_allclose(cell_sizes(points, cells).sum(), ConvexHull(points).volume, rtol=1e-6)
+    hull = ConvexHull(points)
+    missing = hull.volume - cell_sizes(points, cells).sum()
+    assert -1e-6 * hull.volume < missing < 0.02 * hull.area**2
     assert set(cells.ravel().tolist()) == set(range(n_nodes))
 
 
@@ -575,4 +577,12 @@ def test_voxels_of_a_rectangle_make_a_mesh_that_a_domain_takes(width: float, hei
     points, _ = voxel_means(rectangle(width, height, edge).points, voxel)
     assume(len(points) > 8)
     domain = make_domain(points, triangulated(points))
-    np.testing.assert_allclose(cell_sizes(domain.points, domain.cells).sum(), ConvexHull(points).volume, rtol=1e-6)
+    np.testing.assert_allclose(cell_sizes(domain.points, domain.cells).sum(), ConvexHull(points).volume, rtol=0.03)
+
+
+@given(seed=st.integers(0, 10**6))
+def test_points_of_a_rectangle_are_joined_to_near_ones_only(seed: int):
+    width, height = np.random.default_rng(seed).uniform(15, 30, 2)
+    points, _ = voxel_means(rectangle(width, height, 0.2).points, 0.5)
+    sides = points[triangulated(points)]
+    assert np.linalg.norm(sides - np.roll(sides, 1, axis=1), axis=2).max() < 1.5
