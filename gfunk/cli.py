@@ -124,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--variant", action="append", help="default: ours and paper")
     each.add_argument("--n", type=_positive, default=20, help="trajectories at a time; atria: how many")
     each.add_argument("--edge", type=float, default=1.0, metavar="MM", help="atria: edge length of the triangles")
+    each.add_argument("--picture", type=Path, help="atria: draw the first four (.png)")
     each.add_argument("--rivals", type=Path, default=Path(".rivals"), help="folder of other solvers (`make rivals`)")
     each.add_argument("--no-errors", action="store_true", help="solver: don't find out how wrong each solver is")
     shared(each, "workers", "device", "set", "record", "compile")

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -212,11 +212,18 @@ def _bench_atria(options: argparse.Namespace):
     from gfunk.parallel import in_parallel
     from gfunk.records import record
 
+    if options.picture is not None:
+        # It refuses now, not after the work.
+        from gfunk.figures import pyplot
+
+        pyplot()
     atria = []
     with bar("making atria", options.n) as advance:
         for atrium in in_parallel(partial(surveyed, edge_mm=options.edge), range(options.n), options.workers):
             atria.append(atrium)
             advance()
+    if options.picture is not None:
+        _draw_atria(options.picture, range(min(4, options.n)), options.edge)
     rows = compared(atria)
     answer = {
         "edge_mm": options.edge,
@@ -288,13 +295,23 @@ def atrium(options: argparse.Namespace):
     write_mesh(options.out, mesh)
     answer["out"] = str(options.out)
     if options.picture is not None:
-        from gfunk.surface_pictures import Pictured, surfaces_picture
-
-        title = f"seed {options.seed}"
-        shown = Pictured(title=title, points=made.points_mm, cells=made.cells, labels=tags, fibres=fibres)
-        surfaces_picture(options.picture, [shown], REGIONS)
+        _draw_atria(options.picture, [options.seed], options.edge, options.turned)
         answer["picture"] = str(options.picture)
     show(options.json, answer, [answer], ["seed", *_MESH_COLUMNS, "out"])
+
+
+def _draw_atria(path: Path, seeds: Sequence[int], edge_mm: float, turned_degrees: float = 20.0):
+    from gfunk.atria.anatomy import REGIONS, region_numbers
+    from gfunk.atria.synthetic import atrium_fibres, synthetic_atrium
+    from gfunk.surface_pictures import Pictured, surfaces_picture
+
+    shown = []
+    for seed in seeds:
+        made = synthetic_atrium(seed, edge_mm)
+        _, labels = region_numbers(made.regions, made.cells)
+        fibres = atrium_fibres(made, seed, turned_degrees)
+        shown.append(Pictured(title=f"seed {seed}", points=made.points_mm, cells=made.cells, labels=labels, fibres=fibres))
+    surfaces_picture(path, shown, REGIONS)
 
 
 def mesh(options: argparse.Namespace):

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from problems import box, sphere
 
-from gfunk import InputError, read_domain
+from gfunk import Domain, InputError, read_domain
 from gfunk.files.by_meshio import read_xdmf
 from gfunk.files.gmsh import read_gmsh
-from gfunk.files.raw import RawMesh
+from gfunk.files.raw import Block, RawMesh
 from gfunk.files.reading import READERS
+from gfunk.files.vtk_write import write_series, write_vtp, write_vtu
 
 for package in ("trimesh", "meshio", "h5py"):
     pytest.importorskip(package)
@@ -519,3 +520,46 @@ def test_an_xdmf_asks_for_h5py_by_name(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(InputError, match="needs h5py: pip install h5py"):
         read_xdmf(path)
+
+
+# What we write, other tools read.
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Domain, np.ndarray]:
+    """A ball with numbers at nodes and cells as .vtu and .vtp, and a film of three moments of it."""
+    folder, ball = tmp_path_factory.mktemp("written"), sphere(2)
+    at_nodes = {"voltage": ball.points[:, 0], "fibre": ball.points}
+    at_cells = {"tag": np.arange(len(ball.cells))}
+    write_vtu(folder / "ball.vtu", ball.points, [Block(kind="triangle", nodes=ball.cells, data=at_cells)], at_nodes)
+    write_vtp(folder / "ball.vtp", ball.points, ball.cells, at_nodes, at_cells)
+    values = np.arange(3.0)[:, None] + ball.points[None, :, 0]
+    write_series(folder / "film.pvd", ball.points, ball.cells, np.array([0.0, 10.0, 20.0]), {"voltage": values})
+    return folder, ball, values
+
+
+def test_meshio_reads_what_we_write(written: tuple[Path, Domain, np.ndarray]):
+    import meshio
+
+    folder, ball, _ = written
+    mesh = meshio.read(folder / "ball.vtu")
+    np.testing.assert_array_equal(mesh.points, ball.points)
+    np.testing.assert_array_equal(mesh.cells_dict["triangle"], ball.cells)
+    np.testing.assert_array_equal(mesh.point_data["voltage"], ball.points[:, 0])
+    np.testing.assert_array_equal(mesh.point_data["fibre"], ball.points)
+    np.testing.assert_array_equal(mesh.cell_data_dict["tag"]["triangle"], np.arange(len(ball.cells)))
+
+
+def test_pyvista_reads_what_we_write(written: tuple[Path, Domain, np.ndarray]):
+    pyvista = pytest.importorskip("pyvista", reason="700 MB, so no part of the development set")
+    folder, ball, values = written
+    for name in ("ball.vtu", "ball.vtp"):
+        mesh = pyvista.read(folder / name)
+        np.testing.assert_array_equal(mesh.points, ball.points)
+        np.testing.assert_array_equal(mesh.point_data["fibre"], ball.points)
+        np.testing.assert_array_equal(mesh.cell_data["tag"], np.arange(len(ball.cells)))
+    film = pyvista.get_reader(folder / "film.pvd")
+    assert film.time_values == [0.0, 10.0, 20.0]
+    for moment, frame in zip(film.time_values, values, strict=True):
+        film.set_active_time_value(moment)
+        np.testing.assert_allclose(film.read()[0].point_data["voltage"], frame, rtol=1e-6)
