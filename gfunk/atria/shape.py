@@ -157,32 +157,33 @@ def _random_volume_ml(rng: np.random.Generator) -> float:
 
 
 def _any_shape(rng: np.random.Generator) -> Shape:
-    half_axes = np.array([26.5, 20.5, 31.5]) * np.exp(rng.normal(0, 0.17, 3))
+    half_axes = np.array([26.5, 20.5, 31.5]) * np.exp(rng.normal(0, 0.18, 3))
     n_waves = 14
     body = Body(
         half_axes=half_axes,
         waves=rng.normal(0, 2.0, (n_waves, 3)),
         phases=rng.uniform(0, 2 * np.pi, n_waves),
-        heights=rng.normal(0, 1.1, n_waves),
+        heights=rng.normal(0, 1.3, n_waves),
     )
     # The plane cuts the body where its outline is as long as a mitral ring.
     normal = _unit(np.array([rng.normal(0.30, 0.12), rng.normal(-0.65, 0.2), -0.75]))
     support = float(np.linalg.norm(normal * half_axes))
     largest = np.pi * half_axes.prod() / support
-    diameter = 39.0 * np.exp(rng.normal(0, 0.11))
+    diameter = 39.0 * np.exp(rng.normal(0, 0.13))
     share = np.clip(np.pi * diameter**2 / 4 / largest, 0.15, 0.9)
     valve = Plane(origin=normal * support * np.sqrt(1 - share), normal=normal)
-    veins_stick_out = rng.uniform(0.3, 1.9)
+    # Veins of one heart are alike.
+    length, width = rng.uniform(0.3, 1.9), np.exp(rng.normal(0, 0.2))
     return Shape(
         body=body,
-        veins=tuple(_random_vein(name, half_axes, veins_stick_out, rng) for name in VEINS),
+        veins=tuple(_random_vein(name, half_axes, length, width, rng) for name in VEINS),
         appendage=_random_appendage(half_axes, rng),
         valve=valve,
         blend=rng.uniform(3.0, 5.5),
     )
 
 
-def _random_vein(name: str, half_axes: np.ndarray, stick_out: float, rng: np.random.Generator) -> Vein:
+def _random_vein(name: str, half_axes: np.ndarray, length: float, width: float, rng: np.random.Generator) -> Vein:
     side = 1.0 if name[0] == "L" else -1.0
     is_superior = name[1] == "S"
     height = rng.normal(0.42, 0.07) if is_superior else rng.normal(-0.20, 0.07)
@@ -194,14 +195,14 @@ def _random_vein(name: str, half_axes: np.ndarray, stick_out: float, rng: np.ran
     # Liu 2010, paroxysmal: means of the two diameters, and their ratio.
     diameter, ratio = {"LSPV": (19.2, 1.40), "LIPV": (14.3, 1.66), "RSPV": (18.3, 1.28), "RIPV": (18.0, 1.26)}[name]
     # Theirs hold 134 ml.
-    ostium = 0.5 * (95 / 134) ** (1 / 3) * diameter * np.exp(rng.normal(0, 0.25))
+    ostium = 0.5 * (95 / 134) ** (1 / 3) * diameter * width * np.exp(rng.normal(0, 0.2))
     # Ovals stand upright, more or less.
     upright = _unit(np.array([0.0, 0.0, 1.0]) + rng.normal(0, 0.3, 3))
     wide = _unit(upright - (upright @ out) * out)
     return Vein(
         start=seat - 4.0 * out,
         frame=np.stack([wide, np.cross(out, wide), out]),
-        length=4.0 + stick_out * rng.uniform(4, 18),
+        length=4.0 + length * rng.uniform(4, 18),
         ostium=ostium,
         rim=ostium * rng.uniform(0.5, 1.05),
         ovalness=1 + (ratio - 1) * rng.uniform(0.3, 1.2),
@@ -210,7 +211,7 @@ def _random_vein(name: str, half_axes: np.ndarray, stick_out: float, rng: np.ran
 
 def _random_appendage(half_axes: np.ndarray, rng: np.random.Generator) -> Appendage:
     base = half_axes * np.array([rng.normal(0.72, 0.05), rng.normal(-0.42, 0.06), rng.normal(0.22, 0.08)])
-    direction = _unit(np.array([0.62, -0.70, 0.25]) + rng.normal(0, 0.17, 3))
+    direction = _unit(np.array([0.62, -0.70, 0.25]) + rng.normal(0, 0.18, 3))
     bend = _unit(np.cross(direction, rng.normal(size=3)))
     depth, n_along = max(10.0, rng.normal(24, 6)), 6
     share = np.linspace(0, 1, n_along)
