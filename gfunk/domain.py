@@ -231,7 +231,8 @@ def voxel_means(
     _, group, count = np.unique(cube, axis=0, return_inverse=True, return_counts=True)
     group = group.ravel()
     means = np.stack([np.bincount(group, column) for column in points.T], axis=1) / count[:, None]
-    return means, np.asarray(KDTree(points).query(means)[1])
+    # A hair aside, so that of nodes equally near it is always the one on the same side.
+    return means, np.asarray(KDTree(points).query(means - 1e-6 * voxel)[1])
 
 
 def triangulated(points: Float[np.ndarray, "node 2"]) -> Int[np.ndarray, "cell 3"]:

@@ -147,13 +147,19 @@ def test_sides_sites_and_ratios_fill_their_ranges():
 
 
 @each_problem
+@pytest.mark.parametrize("at_nodes", [True, False])
 @pytest.mark.parametrize(("edge", "voxel"), [(0.5, 1.0), (0.8, 0.25), (0.7, 1.3)])
-def test_kept_values_are_those_of_the_node_nearest_to_each_kept_point(problem: type, edge: float, voxel: float):
-    made = asked(problem(pacing=replace(toy, edge_mm=edge, voxel_mm=voxel)), 3)
+def test_kept_values_are_those_of_the_node_nearest_to_each_kept_point(
+    problem: type, at_nodes: bool, edge: float, voxel: float
+):
+    made = asked(problem(pacing=replace(toy, edge_mm=edge, voxel_mm=voxel, at_nodes=at_nodes)), 3)
     sample, mesh = made.sample, made.domain
     node = sample.values[0, 0].round().astype(int)
     gap = np.linalg.norm(sample.domain.points[:, None] - mesh.points, axis=2)
-    np.testing.assert_allclose(gap[np.arange(len(node)), node], gap.min(axis=1), atol=1e-9)
+    np.testing.assert_allclose(gap[np.arange(len(node)), node], gap.min(axis=1), atol=1e-5)
+    assert len(np.unique(node)) == len(node)
+    if at_nodes:
+        np.testing.assert_array_equal(sample.domain.points, mesh.points[node])
     for saved, t in zip(sample.values[0], made.times, strict=True):
         np.testing.assert_allclose(saved, node + t / 1000, atol=1e-9)
     if voxel < edge / 2:
