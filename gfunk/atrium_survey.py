@@ -3,12 +3,14 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from gfunk.atria.anatomy import VEINS
-from gfunk.atria.synthetic import synthetic_atrium
+from gfunk.atria.anatomy import VEINS, found_anatomy
+from gfunk.atria.synthetic import Atrium, synthetic_atrium
 from gfunk.domain import make_domain
+from gfunk.errors import InputError
 from gfunk.intersections import self_intersections
 from gfunk.laplacian import fem_laplacian
 from gfunk.remeshing import EVEN
@@ -59,6 +61,7 @@ class Surveyed:
     longest_edge: float
     worst_angle_degrees: float
     faults: tuple[str, ...]
+    labels: Literal["right", "refused", "wrong"]  # of the holes, found by shape alone
     figures: dict[str, float]
 
 
@@ -96,8 +99,18 @@ def surveyed(seed: int, edge_mm: float) -> Surveyed:
         longest_edge=float(relative.max()),
         worst_angle_degrees=angle,
         faults=tuple(words for words, is_so in faults.items() if is_so),
+        labels=_labels(atrium),
         figures={name: float(value) for name, value in zip(REAL, (*sizes, *values), strict=True)},
     )
+
+
+def _labels(atrium: Atrium) -> Literal["right", "refused", "wrong"]:
+    try:
+        found = found_anatomy(atrium.points_mm, atrium.cells)
+    except InputError:
+        return "refused"
+    is_right = all(set(found.rims[name]) == set(rim) for name, rim in atrium.anatomy.rims.items())
+    return "right" if is_right else "wrong"
 
 
 def compared(atria: Sequence[Surveyed]) -> list[dict[str, object]]:

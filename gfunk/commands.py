@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -230,6 +231,7 @@ def _bench_atria(options: argparse.Namespace):
         "atria": len(atria),
         "valid": sum(not atrium.faults for atrium in atria),
         "faults": {atrium.seed: list(atrium.faults) for atrium in atria if atrium.faults},
+        "labels": dict(Counter(atrium.labels for atrium in atria)),
         "median_seconds": median(atrium.seconds for atrium in atria),
         "median_nodes": median(atrium.nodes for atrium in atria),
         "worst_angle_degrees": min(atrium.worst_angle_degrees for atrium in atria),

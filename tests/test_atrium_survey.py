@@ -20,7 +20,7 @@ def atrium() -> Surveyed:
 
 
 def test_an_atrium_has_no_faults_and_a_figure_for_all_that_is_known_of_real_ones(atrium: Surveyed):
-    assert atrium.faults == ()
+    assert atrium.faults == () and atrium.labels == "right"
     assert list(atrium.figures) == list(REAL)
     figures = atrium.figures
     np.testing.assert_allclose(
@@ -64,6 +64,7 @@ def test_the_command_surveys_many_and_records_it(capsys: pytest.CaptureFixture[s
     assert picture.stat().st_size > 10_000
     said = json.loads(capsys.readouterr().out)
     assert (said["atria"], said["valid"], said["faults"], len(said["rows"])) == (1, 1, {}, len(REAL))
+    assert said["labels"] == {"right": 1}
     (row,) = read_json(record)
     assert row["label"] == "survey" and row["command"].startswith("gfunk bench atria --n 1")
 
