@@ -9,7 +9,9 @@ from gfunk.operators.gfunk import GFuNK, GFuNKConfig
 from gfunk.rollout import FlowMap, rollout
 
 torch.manual_seed(0)
-operator = GFuNK(GFuNKConfig(width=8, n_layers=2, n_modes=9, local_width=4, local_time=0.01, filter_width=8, time_scale=0.1))
+operator = GFuNK(
+    GFuNKConfig(width=8, n_layers=2, n_modes=9, local_width=4, local_times=(0.0005, 0.002), filter_width=8, time_scale=0.1)
+)
 batch = batch_of(turning_square(0.04), turning_square(0.02), dtype=torch.float32)
 u, tau = random_field(2, batch.points.shape[1], torch.float32), torch.tensor(0.05)
 answers = []

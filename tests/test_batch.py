@@ -1,14 +1,12 @@
-from dataclasses import fields
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import assert_batching
-from problems import batch_of, cloud, rotated_tensor, seeded, shaken_box, sphere, turning_square
+from problems import batch_of, cloud, crossed_square, rotated_tensor, seeded, shaken_box, sliver_mesh, sphere, turning_square
 
-from gfunk.batch import Batch, pack, pack_trajectories
+from gfunk.batch import FASTEST_ROW, Batch, pack, pack_trajectories
 from gfunk.domain import Domain
 from gfunk.errors import InputError
 from gfunk.laplacian import Discretisation, Fem, Knn, PaperGraph, laplacian
@@ -27,6 +25,10 @@ domains = st.one_of(
 )
 
 
+def tensors(batch: Batch) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in vars(batch).items() if isinstance(value, torch.Tensor)}
+
+
 def packed_rows_times(batch: Batch, field: torch.Tensor) -> torch.Tensor:
     """S u from the packed rows of the first domain."""
     difference = field[:, None] - field[batch.neighbors[0]]
@@ -41,6 +43,28 @@ def test_packed_rows_times_a_field_are_the_stiffness_matrix_times_it(domain: Dom
     assert np.abs(got - stiffness @ field).max() <= 1e-13 * (abs(stiffness) @ np.abs(field)).max()
 
 
+@given(domain=st.one_of(domains, st.builds(sliver_mesh, st.integers(0, 99))), how=ways)
+def test_no_eigenvalue_over_inertia_is_above_the_fastest_rate(domain: Domain, how: Discretisation):
+    batch = batch_of(domain, n_modes=1, how=how)
+    root = batch.inertia[0].sqrt()
+    scaled = laplacian(domain, how).stiffness.toarray() / torch.outer(root, root).numpy()
+    assert np.linalg.eigvalsh(scaled)[-1] <= (1 + 1e-9) * batch.fastest_rate
+
+
+def test_inertia_is_mass_where_cells_are_alike_and_more_only_beside_thin_ones():
+    even, thin = batch_of(SMALL, LARGE), batch_of(sliver_mesh(0))
+    assert torch.equal(even.inertia, even.mass)
+    rates = 2 * thin.couplings.clamp_min(0).sum(-1) / thin.mass
+    is_fast = rates > FASTEST_ROW * np.median(rates)
+    assert is_fast.any()
+    assert torch.equal(thin.inertia > thin.mass, is_fast)
+
+
+def test_a_mesh_refined_once_is_four_times_as_fast():
+    coarse, fine = (batch_of(crossed_square(n, np.diag([5.0, 1.0])), n_modes=1).fastest_rate for n in (9, 17))
+    assert fine == pytest.approx(4 * coarse)
+
+
 @given(domain=domains, how=ways)
 def test_analysis_undoes_synthesis(domain: Domain, how: Discretisation):
     batch = batch_of(domain, n_modes=8, how=how)
@@ -53,7 +77,7 @@ def test_padding_nodes_are_zero_and_couple_to_nothing():
     size = SMALL.n_nodes
     assert batch.points.shape[1] == LARGE.n_nodes > size
     assert batch.is_node.sum(1).tolist() == [size, LARGE.n_nodes]
-    for name in ("points", "fibres", "mass", "analysis", "synthesis", "couplings"):
+    for name in ("points", "fibres", "mass", "inertia", "analysis", "synthesis", "couplings"):
         assert (getattr(batch, name)[0, size:] == 0).all(), name
     assert (batch.neighbors[0, :size] < size).all()
 
@@ -68,6 +92,7 @@ def test_a_packed_domain_is_what_was_packed():
             "points": domain.points,
             "fibres": domain.fibres,
             "mass": matrices.lumped_mass(),
+            "inertia": matrices.lumped_mass(),  # no cell is thin here
             "synthesis": modes.eigenvectors,
             "analysis": matrices.mass @ modes.eigenvectors,
         }.items():
@@ -90,23 +115,23 @@ def test_selecting_repeats_and_reorders_domains():
     batch = batch_of(SMALL, LARGE)
     chosen = batch.select(torch.tensor([1, 0, 1]))
     assert chosen.n_domains == 3
-    for field in fields(Batch):
-        before, after = getattr(batch, field.name), getattr(chosen, field.name)
-        assert torch.equal(after, torch.stack([before[1], before[0], before[1]])), field.name
+    assert chosen.fastest_rate == batch.fastest_rate
+    for name, before in tensors(batch).items():
+        assert torch.equal(getattr(chosen, name), torch.stack([before[1], before[0], before[1]])), name
 
 
 def test_fewer_modes_are_the_lowest_and_change_nothing_else():
     nine, four = batch_of(SMALL, LARGE, n_modes=9), batch_of(SMALL, LARGE, n_modes=9).with_modes(4)
     assert four.n_modes == 4
-    for field in fields(Batch):
-        before, after = getattr(nine, field.name), getattr(four, field.name)
-        is_cut = field.name in ("eigenvalues", "analysis", "synthesis")
-        assert torch.equal(after, before[..., :4] if is_cut else before), field.name
+    assert four.fastest_rate == nine.fastest_rate
+    for name, before in tensors(nine).items():
+        is_cut = name in ("eigenvalues", "analysis", "synthesis")
+        assert torch.equal(getattr(four, name), before[..., :4] if is_cut else before), name
 
 
 def test_floats_take_the_asked_precision_and_numbers_of_nodes_stay_whole():
     batch = batch_of(cloud(30, rotated_tensor(0.3, 9.0, 1.0)), n_modes=3, how=Knn(n_neighbors=6), dtype=torch.float32)
-    kinds = {field.name: getattr(batch, field.name).dtype for field in fields(Batch)}
+    kinds = {name: tensor.dtype for name, tensor in tensors(batch).items()}
     assert (kinds.pop("is_node"), kinds.pop("neighbors")) == (torch.bool, torch.int64)
     assert set(kinds.values()) == {torch.float32}
 

@@ -8,7 +8,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import NOW, assert_batching, assert_every_parameter_learns, assert_relabelling, assert_sharing, largest_gap
+from laws import (
+    NOW,
+    assert_batching,
+    assert_every_parameter_learns,
+    assert_order,
+    assert_relabelling,
+    assert_sharing,
+    largest_gap,
+)
 from problems import (
     batch_of,
     crossed_square,
@@ -21,18 +29,26 @@ from problems import (
     turned,
     turning_square,
 )
+from scipy.sparse import diags_array
+from scipy.sparse.linalg import expm_multiply
 from torch import Tensor, nn
 
 from gfunk.batch import Batch, stiffness_product
-from gfunk.laplacian import Fem, PaperGraph
+from gfunk.domain import Domain
+from gfunk.errors import InputError
+from gfunk.laplacian import Fem, PaperGraph, laplacian
 from gfunk.operators.gfunk import (
+    DIFFUSION_ACCURACY,
     GFuNK,
     GFuNKConfig,
     PaperGFuNK,
     PaperGFuNKConfig,
     PaperLayer,
-    local_laplacian,
+    bands,
+    chebyshev_weights,
+    diffusion,
     mean_decay,
+    n_products,
 )
 from gfunk.operators.make import make_operator, n_parameters
 from gfunk.operators.modes import ExactModes, ExactModesConfig
@@ -41,7 +57,7 @@ from gfunk.rollout import FlowMap, rollout
 
 TAU = torch.tensor(0.03, dtype=torch.float64)
 SPECTRAL = GFuNKConfig(width=8, n_layers=2, n_modes=9, filter_width=8, time_scale=0.05)
-LOCAL = replace(SPECTRAL, local_width=4, local_time=0.01)
+LOCAL = replace(SPECTRAL, local_width=4, local_times=(0.001, 0.004))
 LEARNED = replace(SPECTRAL, knows_diffusion=False)
 LOCAL_LEARNED = replace(LOCAL, knows_diffusion=False)
 NAMES = ["spectral", "local", "learned", "local learned"]
@@ -126,7 +142,11 @@ def test_the_answer_in_single_precision_is_that_in_double(config: GFuNKConfig):
 
 @OURS
 def test_a_batch_of_domains_is_each_one_alone(config: GFuNKConfig):
-    assert_batching(ours(config), [turning_square(0.04), SQUARE, turning_square(0.03)], batch_of, TAU)
+    def with_one_bound_of_rates(*domains: Domain) -> Batch:
+        # Else the number of products is the company's, and answers differ as DIFFUSION_ACCURACY allows.
+        return replace(batch_of(*domains), fastest_rate=5e3)
+
+    assert_batching(ours(config), [turning_square(0.04), SQUARE, turning_square(0.03)], with_one_bound_of_rates, TAU)
 
 
 @OURS
@@ -210,42 +230,135 @@ def test_mean_decay_tends_to_minus_the_rate_as_the_step_goes_to_zero(rate: float
     assert float(mean_decay(rates, NOW + 1e-12)) == pytest.approx(-rate, rel=1e-8)
 
 
-@given(seed=st.integers(0, 99), time=st.floats(1e-4, 1e4))
-def test_the_local_laplacian_is_bounded_on_thin_cells(seed: int, time: float):
-    batch = batch_of(sliver_mesh(seed), n_modes=1)
-    assert batch.couplings.min() < 0
-    assert (batch.couplings.sum(-1) / batch.mass).max() > 1e4
-    matrix = local_laplacian(torch.eye(60, dtype=torch.float64)[None], batch, time)[0]
-    values = torch.linalg.eigvals(matrix)
-    assert values.real.min() > -1e-9 and values.real.max() < 3
+def exact_diffusion(batch: Batch, field: Tensor, time: float) -> Tensor:
+    """exp(-time S / inertia) field on the first domain, by the eigenvectors of the whole matrix."""
+    root = batch.inertia[0].sqrt()[:, None]
+    identity = torch.eye(len(root), dtype=root.dtype)
+    rates, modes = torch.linalg.eigh(stiffness_product((identity / root)[None], batch)[0] / root)
+    return modes @ (torch.exp(-time * rates)[:, None] * (modes.mT @ (root * field[0]))) / root
 
 
-@given(seed=st.integers(0, 99), time=st.floats(1e-4, 1e4))
-def test_the_local_laplacian_at_most_doubles_a_field_where_no_coupling_is_negative(seed: int, time: float):
-    batch = batch_of(sliver_mesh(seed), n_modes=1, how=PaperGraph(n_neighbors=9))
-    field = field_on(batch).sign()
-    assert local_laplacian(field, batch, time).abs().max() <= 2
+def size(batch: Batch, field: Tensor) -> float:
+    """The norm in which S / inertia is symmetric."""
+    return float((batch.inertia[0, :, None] * field.square()).sum().sqrt())
 
 
-def test_the_local_laplacian_in_space_is_bounded_by_the_corners_of_a_tetrahedron():
-    batch = batch_of(shaken_box(4, np.diag([100.0, 1.0, 1.0])), n_modes=1)
-    matrix = local_laplacian(torch.eye(64, dtype=torch.float64)[None], batch, 1.0)[0]
-    assert torch.linalg.eigvals(matrix).real.max() < 4
+meshes = st.one_of(
+    st.builds(turning_square, st.floats(0.02, 0.1), ratio=st.floats(1, 50), seed=st.integers(0, 99)),
+    st.builds(sliver_mesh, st.integers(0, 99)),
+    st.builds(shaken_box, st.just(4), st.just(np.diag([100.0, 1.0, 1.0])), seed=st.integers(0, 99)),
+)
 
 
-def test_the_local_laplacian_of_a_constant_is_zero_and_padding_stays_zero():
-    batch = batch_of(turning_square(0.04), SQUARE)
-    assert local_laplacian(torch.ones_like(field_on(batch, 2)), batch, 0.01).abs().max() < 1e-12
-    assert (local_laplacian(field_on(batch, 2), batch, 0.01)[~batch.is_node] == 0).all()
+@given(stiffness=st.floats(1e-3, 1e4))
+def test_as_many_products_as_declared_give_the_exponential_as_accurately_as_declared(
+    stiffness: float,
+):
+    n = n_products(1.0, stiffness)
+    weights = chebyshev_weights(stiffness, n, torch.empty(0, dtype=torch.float64)).numpy()
+    x = np.concatenate([np.cos(np.linspace(0, np.pi, 40 * n)), np.geomspace(1e-6, 1, 400) - 1])
+    got, expected = np.polynomial.chebyshev.chebval(x, weights), np.exp(-stiffness * (1 + x) / 2)
+    assert np.abs(got - expected).max() <= DIFFUSION_ACCURACY
+    assert np.abs(got).max() <= 1 + 1e-12
 
 
-def test_the_local_laplacian_of_a_coarse_mesh_is_the_laplacian_times_its_time():
-    batch = batch_of(SQUARE, n_modes=2)
-    mode = batch.synthesis[..., 1:]
-    time = 1e-7
-    torch.testing.assert_close(
-        local_laplacian(mode, batch, time) / time, batch.eigenvalues[0, 1] * mode, rtol=0.01, atol=0.01
-    )
+@given(domain=meshes, stiffness=st.floats(1e-3, 300))
+def test_diffusion_is_the_exponential_of_the_laplacian_on_any_mesh_and_never_grows(domain: Domain, stiffness: float):
+    batch = batch_of(domain, n_modes=1)
+    field, time = field_on(batch), stiffness / batch.fastest_rate
+    [got] = diffusion(field, batch, (time,))
+    assert size(batch, got[0] - exact_diffusion(batch, field, time)) <= DIFFUSION_ACCURACY * size(batch, field[0])
+    assert size(batch, got[0]) <= size(batch, field[0])
+
+
+def test_diffusion_agrees_with_the_exponential_of_scipy():
+    batch, matrices = batch_of(SQUARE), laplacian(SQUARE)
+    assert torch.equal(batch.inertia, batch.mass)
+    field = field_on(batch)
+    times = (1e-4, 1e-3, 4e-3)
+    generator = -diags_array(1 / matrices.lumped_mass()) @ matrices.stiffness
+    for time, got in zip(times, diffusion(field, batch, times), strict=True):
+        expected = torch.from_numpy(expm_multiply(time * generator, field[0].numpy()))
+        assert size(batch, got[0] - expected) <= DIFFUSION_ACCURACY * size(batch, field[0])
+
+
+def test_diffusion_of_a_smooth_field_converges_with_the_square_of_the_mesh_size():
+    time, n_sides = 0.03, (9, 17, 33)
+    errors = []
+    for n_side in n_sides:
+        domain = crossed_square(n_side, np.diag([1.7, 1.0]))
+        field = torch.from_numpy(np.cos(np.pi * domain.points[:, :1]) * np.cos(np.pi * domain.points[:, 1:]))[None]
+        # Enough products for the later time leave no error of theirs in the earlier one.
+        got, _ = diffusion(field, batch_of(domain), (time, 8 * time))
+        errors.append(largest_gap(got, field * np.exp(-2.7 * np.pi**2 * time)))
+    assert_order(errors, [1 / (n - 1) for n in n_sides], 2)
+
+
+def test_what_bands_make_of_a_front_depends_little_on_a_mesh_that_resolves_their_first_time():
+    answers = []
+    for n_side in (17, 33, 65):
+        domain = crossed_square(n_side, np.diag([1.7, 1.0]))
+        front = torch.from_numpy(np.tanh((domain.points[:, :1] - 0.5) / 0.02))[None]
+        every = (n_side - 1) // 16
+        # sqrt(4 K time) is 0.13: two edges of the coarsest mesh, six widths of the front.
+        answers.append(
+            bands(front, batch_of(domain, n_modes=1), (0.0025, 0.01))[0].unflatten(0, (n_side, -1))[::every, ::every]
+        )
+    assert largest_gap(answers[0], answers[2]) < 0.1
+    assert largest_gap(answers[1], answers[2]) < 0.02
+
+
+@given(domain=meshes, stiffness=st.floats(1e-3, 300))
+def test_constants_and_total_heat_stay(domain: Domain, stiffness: float):
+    batch = batch_of(domain, n_modes=1)
+    field, time = field_on(batch), stiffness / batch.fastest_rate
+    [got], [constant] = diffusion(field, batch, (time,)), diffusion(torch.ones_like(field), batch, (time,))
+    assert (constant - 1).abs().max() < 1e-9
+    heat, before = ((batch.inertia[..., None] * each).sum() for each in (got, field))
+    assert abs(heat - before) < 1e-9 * (batch.inertia[..., None] * field.abs()).sum()
+    assert bands(torch.ones_like(field), batch, (time, 2 * time)).abs().max() < 1e-9
+
+
+def test_bands_and_what_diffusion_leaves_add_up_to_the_field():
+    batch = batch_of(SQUARE)
+    field, times = field_on(batch), (1e-4, 1e-3, 4e-3)
+    torch.testing.assert_close(bands(field, batch, times).sum(-1, keepdim=True) + diffusion(field, batch, times)[-1], field)
+
+
+def test_domains_side_by_side_diffuse_as_each_alone_and_padding_stays_zero():
+    domains = [turning_square(0.04), SQUARE]
+    together = batch_of(*domains)
+    field = torch.where(together.is_node[..., None], field_on(together, 2), 0)
+    [got] = diffusion(field, together, (1e-3,))
+    assert (got[~together.is_node] == 0).all()
+    for domain, before, after in zip(domains, field, got, strict=True):
+        n = domain.n_nodes
+        alone = batch_of(domain)
+        [own] = diffusion(before[None, :n], alone, (1e-3,))
+        assert size(alone, own[0] - after[:n]) <= 2 * DIFFUSION_ACCURACY * size(alone, before[:n])
+        # The number of products is the company's; all else is the domain's own.
+        [same] = diffusion(before[None, :n], replace(alone, fastest_rate=together.fastest_rate), (1e-3,))
+        assert largest_gap(same[0], after[:n]) < 1e-13
+
+
+@pytest.mark.parametrize("times", [(), (0.0, 1.0), (-1.0,), (2.0, 1.0), (1.0, 1.0), (float("nan"),)])
+def test_times_that_do_not_rise_from_above_zero_are_refused(times: tuple[float, ...]):
+    with pytest.raises(InputError, match="local_times must be positive and rise"):
+        GFuNK(replace(LOCAL, local_times=times))
+
+
+def test_half_precision_around_it_does_not_change_diffusion():
+    batch = batch_of(SQUARE, dtype=torch.float32)
+    field = field_on(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        [half] = diffusion(field, batch, (1e-3,))
+    assert torch.equal(half, diffusion(field, batch, (1e-3,))[0])
+
+
+def test_gradients_of_bands_agree_with_finite_differences():
+    batch = batch_of(turning_square(0.08), turning_square(0.05), n_modes=1)
+    field = random_field(2, batch.points.shape[1]).requires_grad_()
+    assert torch.autograd.gradcheck(lambda field: bands(field, batch, (1e-3, 4e-3)), (field,))
 
 
 def test_gradients_of_the_neighbour_sum_agree_with_finite_differences():

@@ -1,6 +1,8 @@
 """G-FuNK: the paper's network (PaperGFuNK) and ours (GFuNK), whole in this file."""
 
 from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, pi, sqrt
 from typing import Literal
 
 import torch
@@ -8,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gfunk.batch import Batch, stiffness_product
+from gfunk.errors import InputError
 
 Input = Literal["u", "x", "y", "z"]
 
@@ -36,10 +39,11 @@ class GFuNKConfig:
     width: int = 64
     n_layers: int = 4
     n_modes: int = 100
-    # Channels that also see their sparse Laplacian, for what the modes can't resolve; 0: none.
+    # Channels that are also diffused at the nodes, for what the modes can't resolve; 0: none.
     local_width: int = 0
-    # Time of one damped diffusion step, the local branch; about h^2 / K of the meshes at hand, or it fades on finer ones.
-    local_time: float = 1.0
+    # For how long, rising. A node then sees as far as sqrt(4 K time): where that is less than the distance of neighbours,
+    # weights mean another thing on a finer mesh.
+    local_times: tuple[float, ...] = (1.0,)
     filter_width: int = 64
     # The step is exact diffusion of the modes plus what is learned; False leaves diffusion to be learned too.
     knows_diffusion: bool = True
@@ -119,6 +123,8 @@ class GFuNK(nn.Module):
 
     def __init__(self, config: GFuNKConfig):
         super().__init__()
+        if not config.local_times or not all(earlier < later for earlier, later in pairwise((0.0, *config.local_times))):
+            raise InputError(f"network.local_times must be positive and rise, not {config.local_times}")
         self.config = config
         self.lift = nn.Linear(len(config.inputs), config.width)
         self.layers = nn.ModuleList(FilterLayer(config) for _ in range(config.n_layers))
@@ -172,7 +178,7 @@ class FilterLayer(nn.Module):
         self.of_step = nn.Linear(2, config.width)
         if config.local_width:
             self.down = nn.Linear(config.width, config.local_width, bias=False)
-            self.up = nn.Linear(config.local_width, config.width, bias=False)
+            self.up = nn.Linear(len(config.local_times) * config.local_width, config.width, bias=False)
 
     def forward(
         self,
@@ -184,7 +190,7 @@ class FilterLayer(nn.Module):
         change = to_nodes(self.filters(features) * to_modes(field, batch), batch) + self.pointwise(field)
         change = change + self.of_step(step_features(step))
         if self.config.local_width:
-            change = change + self.up(local_laplacian(self.down(field), batch, self.config.local_time))
+            change = change + self.up(bands(self.down(field), batch, self.config.local_times))
         return field + nn.functional.gelu(change)
 
 
@@ -250,15 +256,53 @@ def to_nodes(modes: Float[Tensor, "batch mode width"], batch: Batch) -> Float[Te
     return batch.synthesis @ modes
 
 
-def local_laplacian(
-    field: Float[Tensor, "batch node width"], batch: Batch, time: float
-) -> Float[Tensor, "batch node width"]:
-    """(I + time D)^-1 time M^-1 S field, with D the diagonal of M^-1 S: one Jacobi step of implicit diffusion.
+def bands(
+    field: Float[Tensor, "batch node width"], batch: Batch, times: tuple[float, ...]
+) -> Float[Tensor, "batch node feature"]:
+    """What diffusion takes from the field until the first of the times, between it and the next, and so on."""
+    diffused = [field.to(batch.mass.dtype), *diffusion(field, batch, times)]
+    return torch.cat([before - after for before, after in pairwise(diffused)], dim=-1).to(field.dtype)
 
-    On even meshes coarser than sqrt(K time) it is nearly time M^-1 S; on finer ones a node minus the mean of its neighbours,
-    which falls with the square of the mesh size. On thin cells, where M^-1 S has no bound, its eigenvalues stay below the
-    number of a cell's corners, and below 2 where no coupling is negative.
+
+# Largest error of exp(-rate time), whatever the rate.
+DIFFUSION_ACCURACY = 1e-3
+
+
+def n_products(time: float, fastest_rate: float) -> int:
+    """Sparse products that diffusion takes for DIFFUSION_ACCURACY: twice as many where points are twice as close."""
+    return 1 + ceil(2.4 * sqrt(time * fastest_rate))
+
+
+def diffusion(
+    field: Float[Tensor, "batch node width"], batch: Batch, times: tuple[float, ...]
+) -> list[Float[Tensor, "batch node width"]]:
+    """exp(-time L) field for each of the times, L = inertia^-1 S, by sparse products that all times share.
+
+    Each is the Chebyshev polynomial of L that equals the exponential at the extrema of its last term. Rate 0 is one of them,
+    so constants stay; and nothing grows.
     """
-    diagonal = batch.couplings.sum(-1, keepdim=True)
-    scale = time / (batch.mass[..., None] + time * diagonal).clamp_min(torch.finfo(batch.mass.dtype).tiny)
-    return (scale * stiffness_product(field, batch)).to(field.dtype)
+    n, fastest = n_products(max(times), batch.fastest_rate), batch.fastest_rate
+    weights = [chebyshev_weights(time * fastest, n, batch.mass) for time in times]
+    scale = 2 / (fastest * batch.inertia[..., None]).clamp_min(torch.finfo(batch.inertia.dtype).tiny)
+
+    def stretched(field: Tensor) -> Tensor:
+        """2 L / fastest - 1, whose eigenvalues lie between -1 and 1."""
+        return scale * stiffness_product(field, batch) - field
+
+    # Not in half precision: the error of a term goes into all later ones.
+    last = field.to(batch.mass.dtype)
+    term = stretched(last)
+    sums = [weight[0] * last + weight[1] * term for weight in weights]
+    for k in range(2, n + 1):
+        last, term = term, 2 * stretched(term) - last
+        sums = [total + weight[k] * term for total, weight in zip(sums, weights, strict=True)]
+    return sums
+
+
+def chebyshev_weights(stiffness: float, n: int, like: Tensor) -> Float[Tensor, " _"]:
+    """w with sum_k w_k T_k(x) = exp(-stiffness (1 + x) / 2) at the n + 1 extrema of T_n."""
+    order = torch.arange(n + 1, device=like.device)
+    ends = torch.where(order % n == 0, 0.5, 1.0).to(like.dtype)
+    terms = torch.cos(pi / n * (order[:, None] * order % (2 * n)).to(like.dtype))
+    # Not a matrix product: that would be in half precision where the network is.
+    return 2 / n * ends * (terms * ends * torch.exp(-stiffness / 2 * (1 + terms[1]))).sum(-1)
