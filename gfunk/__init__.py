@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gfunk.operators.modes import ExactModes, ExactModesConfig
     from gfunk.physics.monodomain import Paced, diffusivity, simulate, simulate_many
     from gfunk.physics.stimulus import Stimulus
+    from gfunk.pretrained import load_pretrained
     from gfunk.runs import load_run
 
 # Imported when first used: geometry and the solver, also in worker processes, should not wait for torch.
@@ -33,6 +34,7 @@ _WITH_TORCH = {
     "PaperGFuNKConfig": "operators.gfunk",
     "Stimulus": "physics.stimulus",
     "diffusivity": "physics.monodomain",
+    "load_pretrained": "pretrained",
     "load_run": "runs",
     "pack": "batch",
     "simulate": "physics.monodomain",
@@ -42,8 +44,8 @@ _WITH_TORCH = {
 __all__ = [
     "Batch", "Domain", "ExactModes", "ExactModesConfig", "Fem", "GFuNK", "GFuNKConfig", "InputError", "Knn", "Laplacian",
     "Paced", "PaperGFuNK", "PaperGFuNKConfig", "PaperGraph", "Spectrum", "Stimulus", "Trajectory", "cached_modes",
-    "diffusivity", "fibre_tensors", "laplacian", "left_atrium", "load_run", "lowest_modes", "make_domain", "pack",
-    "perturbed_square", "read_domain", "rectangle", "simulate", "simulate_heat", "simulate_many", "unit_square",
+    "diffusivity", "fibre_tensors", "laplacian", "left_atrium", "load_pretrained", "load_run", "lowest_modes", "make_domain",
+    "pack", "perturbed_square", "read_domain", "rectangle", "simulate", "simulate_heat", "simulate_many", "unit_square",
 ]  # fmt: skip
 
 

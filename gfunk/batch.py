@@ -1,13 +1,16 @@
 """The one bridge from numpy records to torch tensors: domains side by side, padded to one size, on a device."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from gfunk.corners import corners
 from gfunk.domain import Domain
 from gfunk.errors import InputError
 from gfunk.laplacian import Laplacian, off_diagonal_rows
@@ -37,6 +40,9 @@ class Batch:
     # takes follows from the bound: a plain number, as compiled work must know it.
     inertia: Float[Tensor, "domain node"]
     fastest_rate: float
+    # Each node's triangles (`Corners`): ends of the side opposite, and its squared length, offset and squared height.
+    ends: Int[Tensor, "domain node triangle 2"]
+    sides: Float[Tensor, "domain node triangle 3"]
 
     @property
     def n_domains(self) -> int:
@@ -52,6 +58,11 @@ class Batch:
     def select(self, domains: Int[Tensor, " trajectory"]) -> "Batch":
         """The domains of some trajectories, in their order."""
         return replace(self, **{name: tensor[domains] for name, tensor in self._tensors().items()})
+
+    def with_nodes(self, n_nodes: int) -> "Batch":
+        """Cut to the first nodes, where none of the domains has more: the rest was padding."""
+        cut = {name: tensor[:, :n_nodes] for name, tensor in self._tensors().items() if name != "eigenvalues"}
+        return replace(self, **cut)
 
     def with_modes(self, n_modes: int) -> "Batch":
         """The same domains with only their lowest modes."""
@@ -71,10 +82,16 @@ class TrajectorySet:
     seeds: tuple[int, ...]
     times: Float[Tensor, " time"]
     values: Float[Tensor, "trajectory time node channel"]
+    # Where a direct operator starts from, if it has been found (`with_firsts`).
+    firsts: Float[Tensor, "trajectory node channel"] | None = None
 
     @property
     def n_trajectories(self) -> int:
         return self.values.shape[0]
+
+    def n_nodes(self) -> Int[np.ndarray, " trajectory"]:
+        """Nodes of each trajectory's domain."""
+        return self.batch.is_node.sum(1)[self.domain_of].cpu().numpy()
 
     def to(self, device: torch.device | str) -> "TrajectorySet":
         return TrajectorySet(
@@ -83,12 +100,23 @@ class TrajectorySet:
             seeds=self.seeds,
             times=self.times.to(device),
             values=self.values.to(device),
+            firsts=None if self.firsts is None else self.firsts.to(device),
         )
 
-    def take(self, trajectories: Int[Tensor, " chosen"]) -> tuple[Batch, Float[Tensor, "chosen time node channel"]]:
-        """The domains and values of some trajectories; one shared domain stays one."""
-        batch = self.batch if self.batch.n_domains == 1 else self.batch.select(self.domain_of[trajectories])
-        return batch, self.values[trajectories]
+    def thinned(self, every: int) -> "TrajectorySet":
+        """With every so many saves only."""
+        return replace(self, times=self.times[::every], values=self.values[:, ::every])
+
+    def take(
+        self, trajectories: Int[Tensor, " chosen"], saves: Int[Tensor, " time"] | None = None, n_nodes: int | None = None
+    ) -> tuple[Batch, Float[Tensor, "chosen time node channel"]]:
+        """The domains and values of some trajectories, at some saves or all, cut to n_nodes; one shared domain stays one."""
+        batch, values = self.batch, self.values[:, :, :n_nodes]
+        if n_nodes is not None:
+            batch = batch.with_nodes(n_nodes)
+        if batch.n_domains > 1:
+            batch = batch.select(self.domain_of[trajectories])
+        return batch, values[trajectories] if saves is None else values[trajectories[:, None], saves]
 
 
 def pack(parts: Sequence[tuple[Domain, Laplacian, Spectrum]], dtype: torch.dtype = torch.float32) -> Batch:
@@ -99,13 +127,18 @@ def pack(parts: Sequence[tuple[Domain, Laplacian, Spectrum]], dtype: torch.dtype
     n_nodes = max(domain.n_nodes for domain, _, _ in parts)
     n_modes = max(len(spectrum.eigenvalues) for _, _, spectrum in parts)
     n_slots = max(neighbors.shape[1] for neighbors, _ in rows)
+    with ThreadPoolExecutor() as pool:
+        triangles = list(pool.map(corners, (domain for domain, _, _ in parts)))
+    n_corners = max(each.steps.shape[1] for each in triangles)
 
-    def stacked(arrays: Sequence[np.ndarray], *shape: int) -> Tensor:
-        padded = np.zeros((len(arrays), *shape), dtype=arrays[0].dtype)
-        for place, array in zip(padded, arrays, strict=True):
-            place[tuple(slice(n) for n in array.shape)] = array
-        tensor = torch.from_numpy(padded)
-        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+    def stacked(arrays: Iterable[np.ndarray], *shape: int) -> Tensor:
+        # One after the other into the tensor itself: many domains' modes take most of the memory there is.
+        tensors = (torch.from_numpy(array) for array in arrays)
+        first = next(tensors)
+        padded = torch.zeros((len(parts), *shape), dtype=dtype if first.is_floating_point() else first.dtype)
+        for place, tensor in zip(padded, chain([first], tensors), strict=True):
+            place[tuple(slice(n) for n in tensor.shape)] = tensor
+        return padded
 
     dim = parts[0][0].points.shape[1]
     return Batch(
@@ -115,7 +148,7 @@ def pack(parts: Sequence[tuple[Domain, Laplacian, Spectrum]], dtype: torch.dtype
         mass=stacked(masses, n_nodes),
         # Modes that fill up are zero, but keep the last eigenvalue: operators read off it how what no mode holds changes.
         eigenvalues=stacked([_filled_up(spectrum.eigenvalues, n_modes) for _, _, spectrum in parts], n_modes),
-        analysis=stacked([laplacian.mass @ spectrum.eigenvectors for _, laplacian, spectrum in parts], n_nodes, n_modes),
+        analysis=stacked((_weighed(laplacian, spectrum) for _, laplacian, spectrum in parts), n_nodes, n_modes),
         synthesis=stacked([spectrum.eigenvectors for _, _, spectrum in parts], n_nodes, n_modes),
         neighbors=stacked([neighbors for neighbors, _ in rows], n_nodes, n_slots),
         couplings=stacked([couplings for _, couplings in rows], n_nodes, n_slots),
@@ -123,6 +156,9 @@ def pack(parts: Sequence[tuple[Domain, Laplacian, Spectrum]], dtype: torch.dtype
         fastest_rate=max(
             float(_row_rates(couplings, inertia).max()) for (_, couplings), inertia in zip(rows, inertias, strict=True)
         ),
+        # What fills up, too, has the node itself for both ends.
+        ends=torch.arange(n_nodes)[:, None, None] + stacked([each.steps for each in triangles], n_nodes, n_corners, 2),
+        sides=stacked([each.shape for each in triangles], n_nodes, n_corners, 3),
     )
 
 
@@ -153,6 +189,14 @@ def _filled_up(eigenvalues: Float[np.ndarray, " mode"], n_modes: int) -> np.ndar
     return np.pad(eigenvalues, (0, n_modes - len(eigenvalues)), mode="edge")
 
 
+def _weighed(laplacian: Laplacian, spectrum: Spectrum) -> Float[np.ndarray, "node mode"]:
+    """M Psi."""
+    if laplacian.mass.nnz > laplacian.n_nodes:
+        return laplacian.mass @ spectrum.eigenvectors
+    # A diagonal: five times faster than as a matrix.
+    return laplacian.mass.diagonal()[:, None].astype(spectrum.eigenvectors.dtype) * spectrum.eigenvectors
+
+
 def stiffness_product(field: Float[Tensor, "batch node width"], batch: Batch) -> Float[Tensor, "batch node width"]:
     """S field, row by row."""
     return _StiffnessProduct.apply(field, batch.neighbors, batch.couplings)  # pyright: ignore[reportReturnType]
@@ -174,10 +218,14 @@ class _StiffnessProduct(torch.autograd.Function):
 
 
 def _sum_of_differences(field: Tensor, neighbors: Tensor, couplings: Tensor) -> Tensor:
-    n_batch = field.shape[0]
-    rows = torch.arange(n_batch, device=field.device)[:, None, None]
-    difference = field[:, :, None] - field[rows, neighbors.expand(n_batch, -1, -1)]
-    return (couplings[..., None].to(field.dtype) * difference).sum(2)
+    n_batch, n_nodes, _ = field.shape
+    couplings = couplings.to(field.dtype).expand(n_batch, -1, -1)
+    rows = neighbors + n_nodes * torch.arange(n_batch, device=field.device)[:, None, None]
+    # A bag of embeddings is a weighted sum of rows, in one kernel: no neighbour's values are ever written out.
+    others = nn.functional.embedding_bag(
+        rows.flatten(0, 1), field.flatten(0, 1), per_sample_weights=couplings.flatten(0, 1), mode="sum"
+    )
+    return couplings.sum(-1, keepdim=True) * field - others.unflatten(0, (n_batch, n_nodes))
 
 
 def _stiffness_rows(laplacian: Laplacian) -> tuple[np.ndarray, np.ndarray]:

@@ -12,14 +12,16 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from gfunk.batch import Batch, TrajectorySet
+from gfunk.operators.arrival import ArrivalConfig
+from gfunk.operators.diffusion_net import DiffusionNetConfig
 from gfunk.operators.gfunk import GFuNKConfig, PaperGFuNKConfig
 from gfunk.operators.gnn import GNNConfig
 from gfunk.operators.make import NetworkConfig
 from gfunk.operators.modes import ExactModesConfig
 from gfunk.recipes.recipe import Variant
 from gfunk.replay import Replay
-from gfunk.rollout import rollout
-from gfunk.training import Draw, TrainingConfig, can_replay, put_gradients
+from gfunk.rollout import Direct, rollout
+from gfunk.training import Draw, TrainingConfig, can_replay, put_gradients, with_firsts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +76,21 @@ def cost(
     batch, true = data.take(chosen)
     durations = torch.diff(data.times).tolist()
 
+    is_direct = isinstance(variant.integrator, Direct)
     replay = Replay(can_replay(data, variant.integrator))
 
     @torch.no_grad()
     def predict():
-        replay("predict", lambda first: (rollout(step, first, batch, durations, variant.integrator),), true[:, 0])
+        # How long a front is carried on depends on where it is: that can't be recorded.
+        predicting = Replay(False) if is_direct else replay
+        predicting("predict", lambda first: (rollout(step, first, batch, durations, variant.integrator),), true[:, 0])
 
     training = variant.training or TrainingConfig(epochs=1, batch_size=1, learning_rate=1.0)
-    whole = Draw(chosen=np.arange(data.n_trajectories), start=0, stride=1, cuts=1, n_steps=len(durations), is_coarse=False)
+    saves = tuple(range(len(data.times)))[: 1 + training.n_times if is_direct else None]
+    whole = Draw(chosen=np.arange(data.n_trajectories), saves=saves, n_nodes=data.values.shape[2])
     times = data.times.tolist()
+    if is_direct:
+        data = with_firsts(operator, data, training)
 
     def learn():
         put_gradients(operator, step, data, times, variant.integrator, training, whole, replay)
@@ -95,7 +103,10 @@ def cost(
     memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else _peak_of_process()
     n_calls = _n_calls(variant, data)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        operator(true[:, 0], batch, torch.tensor(durations[0], device=device, dtype=true.dtype))
+        if is_direct:
+            rollout(operator, true[:, 0], batch, durations, variant.integrator)
+        else:
+            operator(true[:, 0], batch, torch.tensor(durations[0], device=device, dtype=true.dtype))
     flops = counter.get_total_flops() * n_calls / data.n_trajectories
     moved = _bytes_a_call(operator, variant.network, data) * n_calls / data.n_trajectories
     learn_flops = ceilings.half_flops_per_second if training.half_precision else ceilings.flops_per_second
@@ -117,6 +128,8 @@ def cost(
 
 def _n_calls(variant: Variant, data: TrajectorySet) -> int:
     """How often a prediction calls the operator."""
+    if isinstance(variant.integrator, Direct):
+        return 1
     calls = 0
 
     def counting(u: Tensor, batch: Batch, tau: Tensor) -> Tensor:
@@ -134,7 +147,7 @@ def _bytes_a_call(operator: nn.Module, network: NetworkConfig, data: TrajectoryS
     weights = sum(parameter.numel() * parameter.element_size() for parameter in operator.parameters())
     batch = data.batch
     modes = graph = 0
-    if isinstance(network, GFuNKConfig | PaperGFuNKConfig | ExactModesConfig):
+    if isinstance(network, GFuNKConfig | PaperGFuNKConfig | ExactModesConfig | ArrivalConfig | DiffusionNetConfig):
         used = batch.with_modes(network.n_modes)
         modes = (used.analysis.numel() + used.synthesis.numel()) * batch.synthesis.element_size()
     if isinstance(network, GNNConfig) or (isinstance(network, GFuNKConfig) and network.local_width):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gfunk.commands import atrium, bench, demo, evaluate, mesh, recipes, results, simulate, train, verify
+from gfunk.commands import atrium, bench, demo, evaluate, mesh, models, recipes, results, ship, simulate, train, verify
 from gfunk.errors import InputError
 from gfunk.parallel import default_workers
 
@@ -113,6 +113,14 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--n", type=_positive, help="samples (default: all of --data, or 4 fresh ones)")
     each.add_argument("--rotate", type=float, default=0.0, metavar="DEG", help="turn every domain first")
     each.add_argument("--batch", type=_positive, default=20, help="trajectories at a time")
+    each.add_argument(
+        "--every",
+        type=_positive,
+        metavar="N",
+        help="take errors at every N-th save (default: 10 ms apart for waves, all for heat); activation times use all",
+    )
+    each.add_argument("--rows", type=Path, help="write the errors of each trajectory, one a line (.jsonl)")
+    each.add_argument("--worst", type=Path, help="draw the worst trajectory beside the truth (.png)")
     each.add_argument("--label", help="name of the recorded row (default: the variant)")
     each.add_argument(
         "--set-integrator", action="append", default=[], metavar="KEY=VALUE", help="for example longest_step=0.002"
@@ -154,6 +162,20 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--out", type=Path, help="write it: .vtp, .vtu, or .pts for openCARP")
 
     command(results, "what was reached, on what, by which command")
+
+    command(models, "trained models that come with the package; `gfunk evaluate NAME` tests one afresh")
+
+    each = command(ship, "put a trained run among the models that come with the package")
+    each.add_argument("run", type=Path, help="run folder")
+    each.add_argument("--name", help="default: the recipe's, for its best model")
+    each.add_argument("--record", type=Path, required=True, help="file where `evaluate --record` wrote how it was tested")
+    each.add_argument("--label", help="of the row there (default: the variant)")
+    each.add_argument("--limits", required=True, metavar="TEXT", help="where the model ends, in plain words")
+    each.add_argument("--data", type=Path, help="what it was trained on, to be checked and counted")
+    each.add_argument("--n-train", type=_positive, help="training samples (default: all of --data)")
+    each.add_argument("--n-val", type=_positive, help="validation samples (default: all of --data)")
+    each.add_argument("--dtype", choices=["float32", "float16"], help="default: float32 if all fits into 5 MB, else float16")
+    each.add_argument("--unfinished", action="store_true", help="ship it though its training was stopped")
     return parser
 
 

@@ -1,6 +1,8 @@
 """What each command does; torch is loaded only by those that need it, so that --help answers at once."""
 
 import argparse
+import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gfunk.console import bar, people, progress_bars, show
+from gfunk.console import _finite, bar, people, progress_bars, show
 from gfunk.errors import InputError
 
 
@@ -84,30 +86,30 @@ def train(options: argparse.Namespace):
     from gfunk.records import hardware
     from gfunk.settings import with_overrides
     from gfunk.store import commit, write_json
-    from gfunk.training import Epoch
+    from gfunk.training import Epoch, n_batches
 
     recipe = recipe_named(options.recipe)
     variant = with_overrides(recipe.variant(options.variant), options.set)
     device = join_group(chosen_device(options.device))
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     people.quiet = not is_first
-    n_batches = 0
+    n_iterations = 0
     with progress_bars() as progress, _board(options.out if options.tensorboard and is_first else None) as board:
         reading = progress.add_task("preparing domains", total=None)
         learning = progress.add_task("training", total=None, visible=False)
 
         def start(operator: Any, data: Any):
-            nonlocal n_batches
-            n_batches = -(-data.n_trajectories // variant.training.batch_size)  # pyright: ignore[reportOptionalMemberAccess]
+            nonlocal n_iterations
+            n_iterations = n_batches(variant.training, data.n_trajectories)  # pyright: ignore[reportArgumentType]
             progress.update(reading, visible=False)
-            progress.update(learning, visible=True, total=variant.training.epochs * n_batches)  # pyright: ignore[reportOptionalMemberAccess]
+            progress.update(learning, visible=True, total=variant.training.epochs * n_iterations)  # pyright: ignore[reportOptionalMemberAccess]
             people.print(f"{recipe.name}/{variant.name}: {n_parameters(operator):,} parameters on {device}")
 
         def epoch_done(epoch: Epoch):
             said = f"epoch {epoch.number}  loss {epoch.loss:.5f}"
             if epoch.validation is not None:
                 said += f"  validation {epoch.validation:.5f}"
-            progress.update(learning, completed=epoch.number * n_batches, description=said)
+            progress.update(learning, completed=epoch.number * n_iterations, description=said)
             board({"loss": epoch.loss, "validation": epoch.validation, "learning rate": epoch.learning_rate}, epoch.number)
             if not people.is_terminal and (epoch.number % max(1, options.say_every) == 0):
                 people.print(f"{said}  horizon {epoch.horizon}  {epoch.seconds:.2f} s")
@@ -127,13 +129,25 @@ def train(options: argparse.Namespace):
 
 
 def evaluate(options: argparse.Namespace):
-    from gfunk.experiments import chosen_device, dataset_problem, evaluate_on, load_split, operator_named, simulated_set
+    from gfunk.activation import ACTIVE_MV
+    from gfunk.evaluation import evaluate as evaluated
+    from gfunk.experiments import chosen_device, dataset_problem, load_split, one_a_domain, operator_named, simulated_set
     from gfunk.operators.make import n_parameters
+    from gfunk.recipes.tissue_data import TissueProblem
     from gfunk.records import record
+    from gfunk.rollout import FlowMap
     from gfunk.settings import to_json, with_overrides
     from gfunk.simulation import split_seeds
-    from gfunk.store import read_object
+    from gfunk.store import read_object, write_bytes
 
+    for path in filter(None, (options.worst, options.rows)):
+        _check_writable(path)
+    if options.worst is not None:
+        from gfunk.figures import pyplot
+
+        pyplot()
+        if options.worst.suffix != ".png":
+            raise InputError(f"{options.worst}: a picture is written as .png")
     operator, recipe_name, problem, variant = operator_named(options.model)
     variant = replace(
         variant,
@@ -148,25 +162,58 @@ def evaluate(options: argparse.Namespace):
         with bar("preparing domains", None) as advance:
             data = load_split(
                 options.data / options.split, variant.view,
-                n=options.n, n_workers=options.workers, on_sample=advance,
+                n=options.n, n_workers=options.workers, device=device, on_sample=advance,
             )  # fmt: skip
     else:
-        problem = with_overrides(problem, options.set)
+        problem = with_overrides(one_a_domain(problem), options.set)
         seeds = split_seeds("test", options.n or 4, options.seed)
         with bar("simulating", len(seeds)) as advance:
             data = simulated_set(problem, variant.view, seeds, n_workers=options.workers, on_sample=advance)
-    result = evaluate_on(operator, variant, data, device, batch_size=options.batch)
+    operator, data = operator.to(device).eval(), data.to(device)
+    is_wave = isinstance(problem, TissueProblem)
+    every = options.every or problem.report_every
+    if isinstance(variant.integrator, FlowMap) and variant.integrator.longest_step > 1.01 * float(data.times[1]):
+        # Steps from one reported time to the next say nothing of those between.
+        data, every = data.thinned(every), 1
+    result = evaluated(
+        operator, data, variant.integrator, batch_size=options.batch, every=every,
+        threshold=(ACTIVE_MV - problem.offset) / problem.scale if is_wave else None,
+    )  # fmt: skip
     answer = {
         "recipe": recipe_name, "variant": variant.name, **result.summary(), "parameters": n_parameters(operator),
         "nodes": data.values.shape[2], "milliseconds_per_trajectory": 1e3 * result.seconds / len(result.rows),
-        "worst_rel_l2": max(row.rel_l2 for row in result.rows),
+        "worst_rel_l2": result.rows[result.worst].rel_l2,
     }  # fmt: skip
     if options.record is not None:
         outcome = Path(options.model) / "outcome.json"
         how = {"trained": read_object(outcome)} if outcome.exists() else {}
         about = {"label": options.label or variant.name, "problem": to_json(problem), **how}
         record(options.record, answer | about, options.words, device)
-    show(options.json, answer | {"rows": [asdict(row) for row in result.rows]}, [answer])
+    rows = [asdict(row) for row in result.rows]
+    if options.rows is not None:
+        write_bytes(options.rows, "".join(json.dumps(_finite(row)) + "\n" for row in rows).encode())
+    if options.worst is not None:
+        from gfunk.trajectory_pictures import prediction_picture
+
+        worst = result.rows[result.worst]
+        title = (
+            f"{recipe_name}/{variant.name}, the worst of {len(rows)}: "
+            f"seed {worst.seed}, number {worst.number}, relative l2 {worst.rel_l2:.4f}"
+        )
+        folder = None if options.data is None else options.data / options.split
+        prediction_picture(options.worst, operator, variant, problem, data, result.worst, folder, title)
+    columns = [name for name, value in answer.items() if value is not None and not isinstance(value, list)]
+    show(options.json, answer | {"rows": rows}, [answer], columns)
+
+
+def _check_writable(path: Path):
+    """It refuses now, not after the work."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: can't be written ({error.strerror})") from error
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path}: can't be written: it is a folder, or lies in one that is not yours")
 
 
 def bench(options: argparse.Namespace):
@@ -391,6 +438,34 @@ def results(options: argparse.Namespace):
     shown = [row for row in rows if "rel_l2" in row]
     columns = ["recipe", "label", "rel_l2", "n", "nodes", "parameters", "hardware", "commit", "command"]
     show(options.json, rows, shown, columns)
+
+
+def ship(options: argparse.Namespace):
+    from gfunk import pretrained
+
+    card = pretrained.ship(
+        options.run, name=options.name, record=options.record, label=options.label, limits=options.limits,
+        data=options.data, n_train=options.n_train, n_val=options.n_val,
+        precision=options.dtype, unfinished=options.unfinished,
+    )  # fmt: skip
+    _show_models(options.json, [card.name])
+
+
+def models(options: argparse.Namespace):
+    from gfunk.pretrained import pretrained_names
+
+    _show_models(options.json, pretrained_names())
+
+
+def _show_models(as_json: bool, names: Sequence[str]):
+    from gfunk.pretrained import n_bytes, read_model_card
+
+    rows = []
+    for card in map(read_model_card, names):
+        about = {"name": card.name, "recipe": card.recipe, "variant": card.variant.name, "parameters": card.parameters}
+        tested = {"rel_l2": card.tested["rel_l2"], "n": card.tested["n"]}
+        rows.append(about | tested | {"precision": card.precision, "bytes": n_bytes(card.name), "limits": card.limits})
+    show(as_json, rows, rows, ["name", "recipe", "variant", "parameters", "rel_l2", "n", "precision", "bytes"])
 
 
 def demo(options: argparse.Namespace):

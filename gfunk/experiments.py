@@ -1,22 +1,26 @@
 """A recipe carried out: its data loaded as a variant sees it, its operator trained and evaluated."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from gfunk.batch import TrajectorySet, pack_trajectories
+from gfunk.batched_modes import batched_modes
 from gfunk.checkpoints import check_free
 from gfunk.errors import InputError
 from gfunk.evaluation import Evaluation, evaluate
 from gfunk.operators.fno import FNOConfig
 from gfunk.operators.make import make_operator
+from gfunk.pretrained import load_pretrained
+from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.book import RECIPES
 from gfunk.recipes.recipe import Recipe, RecipeProblem, Variant
 from gfunk.runs import RECORDS, RunCard, load_run, read_card, write_card
 from gfunk.settings import from_json, to_json
-from gfunk.simulation import View, prepare, prepare_fresh
+from gfunk.simulation import Prepared, View, prepare, prepare_fresh, viewed
 from gfunk.store import commit, dataset_fingerprint, read_object, sample_seeds
 from gfunk.training import Epoch, Outcome, train
 
@@ -34,19 +38,36 @@ def chosen_device(name: str) -> torch.device:
 
 
 def load_split(
-    folder: Path, view: View, *, n: int | None, n_workers: int,
+    folder: Path, view: View, *, n: int | None, n_workers: int, device: torch.device | None = None,
     on_sample: Callable[[], None] = lambda: None,
 ) -> TrajectorySet:  # fmt: skip
-    """The first n samples (or all) of a simulated split, with their modes, which are kept beside it."""
+    """The first n samples (or all) of a simulated split, with their modes.
+
+    Modes are found on the cores and kept beside the split; or, on a GPU, all anew, which takes less time than reading them.
+    """
     seeds = sample_seeds(folder)
     if n is not None and n > len(seeds):
         raise InputError(f"{folder}: holds {len(seeds)} samples, {n} were asked for")
     problem = dataset_problem(folder)
     parts = []
-    for part in prepare(folder, seeds[:n], view, cache=folder.parent / "spectra", n_workers=n_workers):
+    # A grid's samples are not those of the files.
+    is_mesh = view.n_modes > 1 and view.grid_side is None
+    for part in (
+        _prepared_together(folder, seeds[:n], view, n_workers, device)
+        if device is not None and device.type == "cuda" and is_mesh
+        else prepare(folder, seeds[:n], view, cache=folder.parent / "spectra", n_workers=n_workers)
+    ):  # fmt: skip
         parts.append(part)
         on_sample()
     return pack_trajectories(parts, offset=problem.offset, scale=problem.scale)
+
+
+def _prepared_together(
+    folder: Path, seeds: Sequence[int], view: View, n_workers: int, device: torch.device
+) -> Iterator[Prepared]:
+    samples, matrices = zip(*viewed(folder, seeds, view, n_workers=n_workers), strict=True)
+    for sample, each, spectrum in zip(samples, matrices, batched_modes(matrices, view.n_modes, device=device), strict=True):
+        yield Prepared(sample=sample, laplacian=each, spectrum=spectrum)
 
 
 def dataset_problem(folder: Path) -> RecipeProblem:
@@ -57,6 +78,11 @@ def dataset_problem(folder: Path) -> RecipeProblem:
     if not isinstance(problem, RecipeProblem):
         raise InputError(f"{folder}: does not say which problem it holds")
     return problem
+
+
+def one_a_domain(problem: RecipeProblem) -> RecipeProblem:
+    """With one trajectory on each domain, not a hundred: enough to check a model, and soon simulated."""
+    return replace(problem, n_sites=1) if isinstance(problem, AtriumProblem) else problem
 
 
 def simulated_set(
@@ -109,7 +135,7 @@ def train_variant(
         check_free(folder)
         write_card(folder, card)
     train_set, val_set = (
-        load_split(split, variant.view, n=n, n_workers=n_workers, on_sample=on_sample).to(device)
+        load_split(split, variant.view, n=n, n_workers=n_workers, device=device, on_sample=on_sample).to(device)
         for split, n in used.items()
     )
     operator = seeded_operator(variant).to(device)
@@ -130,7 +156,7 @@ def seeded_operator(variant: Variant) -> nn.Module:
 
 
 def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
-    """A trained run, or a variant with nothing to learn: operator, recipe name, problem, variant."""
+    """A trained run, a shipped model, or a variant with nothing to learn: operator, recipe name, problem, variant."""
     recipe_name, _, variant_name = name.partition("/")
     if recipe_name in RECIPES and variant_name and not Path(name).exists():
         recipe = RECIPES[recipe_name]
@@ -138,7 +164,9 @@ def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
         if variant.training is not None:
             raise InputError(f"{name} has to be trained first: `gfunk train {recipe_name} --variant {variant_name} ...`")
         return make_operator(variant.network), recipe.name, recipe.problem, variant
-    operator, card = load_run(Path(name))
+    # A single word is a shipped model, unless a run of that name lies here.
+    is_run = (Path(name) / "run.json").exists() or len(Path(name).parts) != 1
+    operator, card = load_run(Path(name)) if is_run else load_pretrained(name)
     return operator, card.recipe, card.problem, card.variant
 
 

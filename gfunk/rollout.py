@@ -1,4 +1,4 @@
-"""From "how does u change?" to a trajectory: Euler, RK4, adaptive solvers with or without adjoint, the tau-step flow map."""
+"""From operators to trajectories: Euler, RK4, adaptive solvers with or without adjoint, the tau-step flow map, in one go."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gfunk.batch import Batch
 from gfunk.errors import InputError
-from gfunk.operators import Operator
+from gfunk.operators import DirectOperator, Operator
 
 
 @runtime_checkable
@@ -103,12 +103,17 @@ class Adaptive:
         return torch.as_tensor(torchdiffeq.odeint_adjoint(rate, u, times, adjoint_params=parameters, **settings)[-1])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Direct:
+    """Each output time from the first state, in one go: for operators that take times (`DirectOperator`)."""
+
+
 def rollout(
-    operator: Operator,
+    operator: Operator | DirectOperator,
     initial: Float[Tensor, "batch node channel"],
     batch: Batch,
     durations: list[float],
-    integrator: Integrator,
+    integrator: Integrator | Direct,
     *,
     saves_memory: bool = False,
     between: Callable[[], None] | None = None,
@@ -121,6 +126,10 @@ def rollout(
     for duration in durations:
         if not 0 < duration < inf:
             raise InputError(f"output times must rise: one lies {duration} after the one before")
+    if isinstance(integrator, Direct):
+        times = torch.tensor(durations, dtype=initial.dtype, device=initial.device).cumsum(0)
+        return torch.cat([initial[:, None], operator(operator.first(initial, batch), batch, times)], dim=1)  # pyright: ignore
+    stepping: Operator = operator  # pyright: ignore[reportAssignmentType]
     advance = integrator.advance
     if saves_memory:
         # No operator draws random numbers, so there is no state of them to put back.
@@ -128,7 +137,7 @@ def rollout(
     # Cut out of a longer trajectory, u's layout would depend on that one's length: compiled steps would compile again.
     saved = [initial.contiguous()]
     for duration in durations:
-        saved.append(advance(operator, saved[-1], batch, duration))
+        saved.append(advance(stepping, saved[-1], batch, duration))
         if between is not None:
             between()
     return torch.stack(saved, dim=1)

@@ -12,16 +12,20 @@ from torch import nn
 from gfunk.checkpoints import load_weights
 from gfunk.errors import InputError
 from gfunk.laplacian import Fem, Knn, PaperGraph
+from gfunk.operators.arrival import ArrivalConfig
+from gfunk.operators.diffusion_net import DiffusionNetConfig
 from gfunk.operators.fno import FNOConfig
+from gfunk.operators.geo_fno import GeoFNOConfig
 from gfunk.operators.gfunk import GFuNKConfig, PaperGFuNKConfig
 from gfunk.operators.gnn import GNNConfig
 from gfunk.operators.make import make_operator
 from gfunk.operators.modes import ExactModesConfig
+from gfunk.operators.transolver import TransolverConfig
 from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import RecipeProblem, Variant
 from gfunk.recipes.tissue_data import FibreSquareProblem, FlatPacing, RectangleProblem
-from gfunk.rollout import RK4, Adaptive, Euler, FlowMap
+from gfunk.rollout import RK4, Adaptive, Direct, Euler, FlowMap
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import View
 from gfunk.store import read_object, write_json
@@ -29,9 +33,9 @@ from gfunk.training import TrainingConfig
 
 RUN_SCHEMA = 1
 RECORDS = (
-    Adaptive, AtrialPacing, AtriumProblem, Euler, ExactModesConfig, Fem, FibreSquareProblem, FlatPacing, FlowMap, FNOConfig,
-    GFuNKConfig, GNNConfig, HeatProblem, Knn, PaperGFuNKConfig, PaperGraph, RectangleProblem, RK4, TrainingConfig,
-    Variant, View,
+    Adaptive, ArrivalConfig, AtrialPacing, AtriumProblem, DiffusionNetConfig, Direct, Euler, ExactModesConfig, Fem,
+    FibreSquareProblem, FlatPacing, FlowMap, FNOConfig, GeoFNOConfig, GFuNKConfig, GNNConfig, HeatProblem, Knn,
+    PaperGFuNKConfig, PaperGraph, RectangleProblem, RK4, TrainingConfig, TransolverConfig, Variant, View,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from gfunk.domain import interpolation, make_domain, rotated, unit_square
+from gfunk.domain import Domain, interpolation, make_domain, rotated, unit_square
 from gfunk.errors import InputError
 from gfunk.laplacian import Discretisation, Laplacian, laplacian
 from gfunk.parallel import in_parallel, on_cluster
@@ -157,13 +157,31 @@ def prepare_fresh(problem: Problem, seeds: Sequence[int], view: View, *, n_worke
     yield from in_parallel(partial(_prepare_fresh_one, problem, view), seeds, n_workers)
 
 
+def viewed(folder: Path, seeds: Sequence[int], view: View, *, n_workers: int) -> Iterator[tuple[Sample, Laplacian]]:
+    """Read samples and make their Laplacians, but find no modes."""
+    for seed, (domain, matrices) in zip(
+        seeds, in_parallel(partial(_viewed_domain, folder, view), seeds, n_workers), strict=True
+    ):
+        # Values are read here: they may be too many to be sent from process to process.
+        yield replace(read_sample(folder, seed), domain=domain), matrices
+
+
 def prepared(sample: Sample, view: View, cache: Path | None) -> Prepared:
+    sample, matrices = _viewed(sample, view)
+    return Prepared(sample=sample, laplacian=matrices, spectrum=cached_modes(matrices, view.n_modes, cache))
+
+
+def _viewed(sample: Sample, view: View) -> tuple[Sample, Laplacian]:
     if view.grid_side is not None:
         sample = on_grid(sample, view.grid_side)
     if view.rotation_degrees:
         sample = replace(sample, domain=rotated(sample.domain, view.rotation_degrees))
-    matrices = laplacian(sample.domain, view.discretisation)
-    return Prepared(sample=sample, laplacian=matrices, spectrum=cached_modes(matrices, view.n_modes, cache))
+    return sample, laplacian(sample.domain, view.discretisation)
+
+
+def _viewed_domain(folder: Path, view: View, seed: int) -> tuple[Domain, Laplacian]:
+    sample, matrices = _viewed(read_sample(folder, seed), view)
+    return sample.domain, matrices
 
 
 def on_grid(sample: Sample, n_side: int) -> Sample:

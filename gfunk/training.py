@@ -10,16 +10,17 @@ from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.optim import Adam, Muon, Optimizer
 
-from gfunk.batch import TrajectorySet
+from gfunk.batch import Batch, TrajectorySet
 from gfunk.checkpoints import Progress, append_log, check_free, load_weights, restored, save_progress, save_weights, trim_log
 from gfunk.errors import InputError
 from gfunk.norms import relative_h1, relative_l2
 from gfunk.processes import add_over_processes, agreed, n_processes, on_first, rank
 from gfunk.replay import Replay
-from gfunk.rollout import RK4, Adaptive, Euler, FlowMap, Integrator, rollout
+from gfunk.rollout import RK4, Adaptive, Direct, Euler, FlowMap, Integrator, rollout
 
 LOSSES = {"l2": relative_l2, "h1": relative_h1}
 
@@ -43,13 +44,19 @@ class TrainingConfig:
     growth_power: float = 1.0  # 1: evenly; above: few saves, whose iterations are cheap, for longer
     # Part of the training, at its start, that takes one step a save, however many the integrator takes: cheaper still.
     coarse_part: float = 0.0
-    # Pairs (saves a step covers, or 1; steps a save is cut into, or 1), drawn anew for each batch. Flow maps only.
+    # Pairs (saves from one used to the next, which a flow map covers in a step; or steps it cuts a save into, or 1), drawn
+    # anew for each batch.
     strides: tuple[tuple[int, int], ...] = ((1, 1),)
+    # Output times drawn anew for each batch. Direct operators only: they need no time before another.
+    n_times: int = 8
+    # A batch's domains come from one of so many groups of like size, and are padded to the largest of that group alone.
+    n_sizes: int = 1
     patience: int | None = None  # epochs without a better validation loss before stopping
     clip: float = 1.0  # largest gradient norm
     half_precision: bool = False  # bfloat16 inside the operator
     saves_memory: bool = False
     validate_every: int = 1  # epochs
+    validation_stride: int = 1  # saves: it looks at every so many
     seed: int = 0
 
 
@@ -78,21 +85,20 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """What one iteration learns from: a window of saved times, `stride` apart, of the chosen trajectories."""
+    """What one iteration learns from: some saves of the chosen trajectories, the first of them given."""
 
     chosen: np.ndarray
-    start: int
-    stride: int
-    cuts: int
-    n_steps: int
-    is_coarse: bool
+    saves: tuple[int, ...]
+    n_nodes: int  # of the largest domain there can be among them
+    cuts: int = 1
+    is_coarse: bool = False
 
 
 def train(
     operator: nn.Module,
     data: TrajectorySet,
     validation: TrajectorySet,
-    integrator: Integrator,
+    integrator: Integrator | Direct,
     config: TrainingConfig,
     folder: Path,
     *,
@@ -111,6 +117,9 @@ def train(
     """
     _check(config, data, integrator)
     _check_finite(data, validation)
+    data, validation = (
+        with_firsts(operator, each, config) if isinstance(integrator, Direct) else each for each in (data, validation)
+    )
     if not resume:
         check_free(folder)
     call = operator if step is None else step
@@ -182,36 +191,73 @@ def horizon(config: TrainingConfig, epoch: int, n_saves: int) -> int:
     return min(n_saves, round(config.first_horizon + part * (n_saves - config.first_horizon)))
 
 
-def draws(config: TrainingConfig, epoch: int, n_trajectories: int, n_times: int) -> list[Draw]:
-    """The iterations of an epoch, drawn from the seed and the epoch's number alone, so a resumed run draws the same."""
+def draws(
+    config: TrainingConfig, epoch: int, sizes: Int[np.ndarray, " trajectory"], n_times: int, integrator: Integrator | Direct
+) -> list[Draw]:
+    """The iterations of an epoch, drawn from the seed and the epoch's number alone, so a resumed run draws the same.
+
+    sizes: how many nodes each trajectory's domain has.
+    """
     rng = np.random.default_rng((config.seed, epoch))
     n_saves = horizon(config, epoch, n_times - 1)
     drawn = []
-    for chosen in np.array_split(rng.permutation(n_trajectories), -(-n_trajectories // config.batch_size)):
+    for chosen, n_nodes in _batches(config, sizes, rng):
+        if isinstance(integrator, Direct):
+            saves = np.sort(rng.choice(np.arange(1, n_times), min(config.n_times, n_times - 1), replace=False))
+            drawn.append(Draw(chosen=chosen, saves=(0, *saves.tolist()), n_nodes=n_nodes))
+            continue
         stride, cuts = config.strides[rng.integers(len(config.strides))]
         n_steps = max(1, n_saves // stride)
         start = int(rng.integers(n_times - n_steps * stride))
+        saves = tuple(range(start, start + n_steps * stride + 1, stride))
         is_coarse = epoch < config.coarse_part * config.epochs
-        drawn.append(Draw(chosen=chosen, start=start, stride=stride, cuts=cuts, n_steps=n_steps, is_coarse=is_coarse))
+        drawn.append(Draw(chosen=chosen, saves=saves, n_nodes=n_nodes, cuts=cuts, is_coarse=is_coarse))
     return drawn
+
+
+def n_batches(config: TrainingConfig, n_trajectories: int) -> int:
+    """Iterations of an epoch."""
+    return sum(-(-len(group) // config.batch_size) for group in np.array_split(range(n_trajectories), config.n_sizes))
+
+
+def _batches(
+    config: TrainingConfig, sizes: Int[np.ndarray, " trajectory"], rng: np.random.Generator
+) -> list[tuple[np.ndarray, int]]:
+    """All trajectories in random batches, and the most nodes there are in each one's group."""
+    batches = []
+    for group in np.array_split(np.argsort(sizes, kind="stable"), config.n_sizes):
+        shuffled = group[rng.permutation(len(group))]
+        batches += [
+            (each, int(sizes[group].max())) for each in np.array_split(shuffled, -(-len(group) // config.batch_size))
+        ]
+    return [batches[number] for number in rng.permutation(len(batches))] if config.n_sizes > 1 else batches
+
+
+@torch.no_grad()
+def with_firsts(operator: nn.Module, data: TrajectorySet, config: TrainingConfig) -> TrajectorySet:
+    """The set with what a direct operator starts from: it depends on nothing learned, so it is found once."""
+    firsts = []
+    for chosen in torch.arange(data.n_trajectories, device=data.values.device).split(config.batch_size):
+        batch, values = data.take(chosen, chosen.new_zeros(1))
+        firsts.append(operator.first(values[:, 0], batch))  # pyright: ignore[reportCallIssue]
+    return replace(data, firsts=torch.cat(firsts))
 
 
 @torch.no_grad()
 def mean_loss(
     operator: Callable[..., Tensor],
     data: TrajectorySet,
-    integrator: Integrator,
+    integrator: Integrator | Direct,
     config: TrainingConfig,
     replay: Replay | None = None,
 ) -> float:
     """The loss over whole trajectories, shared between the processes."""
-    durations = _durations(data.times.tolist())
+    saves = torch.arange(0, len(data.times), config.validation_stride, device=data.values.device)
+    durations = _durations(data.times.tolist()[:: config.validation_stride])
 
     def work(chosen: Tensor) -> tuple[Tensor]:
-        batch, true = data.take(chosen)
-        with _precision(config, true):
-            predicted = rollout(operator, true[:, 0], batch, durations, integrator)
-        return (LOSSES[config.loss](predicted[:, 1:], true[:, 1:], batch).sum(),)
+        predicted, true, batch = _predicted(operator, data, chosen, saves, None, durations, integrator, config)
+        return (LOSSES[config.loss](predicted, true, batch).sum(),)
 
     mine = torch.arange(rank(), data.n_trajectories, n_processes(), device=data.values.device)
     total = torch.zeros((), device=data.values.device)
@@ -225,7 +271,7 @@ def _one_epoch(
     operator: nn.Module,
     step: Callable[..., Tensor],
     data: TrajectorySet,
-    integrator: Integrator,
+    integrator: Integrator | Direct,
     config: TrainingConfig,
     optimizers: list[Optimizer],
     progress: Progress,
@@ -234,7 +280,7 @@ def _one_epoch(
 ) -> Epoch:
     started = time.monotonic()
     times = data.times.tolist()
-    drawn = draws(config, progress.epoch, data.n_trajectories, len(times))
+    drawn = draws(config, progress.epoch, data.n_nodes(), len(times), integrator)
     losses, slopes, rate = [], [], 0.0
     for draw in drawn:
         rate = learning_rate(config, progress.epoch, progress.iteration, len(drawn))
@@ -270,7 +316,7 @@ def put_gradients(
     step: Callable[..., Tensor],
     data: TrajectorySet,
     times: list[float],
-    integrator: Integrator,
+    integrator: Integrator | Direct,
     config: TrainingConfig,
     draw: Draw,
     replay: Replay,
@@ -279,25 +325,24 @@ def put_gradients(
 
     Each process takes its share of the batch; the sum of their gradients is that of one process alone.
     """
-    durations = _durations(times[draw.start : draw.start + draw.n_steps * draw.stride + 1 : draw.stride])
-    if (draw.stride, draw.cuts) != (1, 1):
+    durations = _durations([times[save] for save in draw.saves])
+    if isinstance(integrator, FlowMap) and (draw.saves[1] - draw.saves[0], draw.cuts) != (1, 1):
         integrator = FlowMap(longest_step=durations[0] / draw.cuts)
     elif draw.is_coarse and isinstance(integrator, Euler | RK4):
         integrator = replace(integrator, step=max(durations))
     parameters = list(operator.parameters())
 
-    def work(chosen: Tensor, start: Tensor) -> tuple[Tensor, ...]:
-        batch, values = data.take(chosen)
-        true = values[:, start + draw.stride * torch.arange(draw.n_steps + 1, device=chosen.device)]
-        with _precision(config, true):
-            predicted = rollout(step, true[:, 0], batch, durations, integrator, saves_memory=config.saves_memory)
-        loss = LOSSES[config.loss](predicted[:, 1:], true[:, 1:], batch).sum() / len(draw.chosen)
+    def work(chosen: Tensor, saves: Tensor) -> tuple[Tensor, ...]:
+        predicted, true, batch = _predicted(step, data, chosen, saves, draw.n_nodes, durations, integrator, config)
+        loss = LOSSES[config.loss](predicted, true, batch).sum() / len(draw.chosen)
         return loss.detach(), *torch.autograd.grad(loss, parameters, materialize_grads=True)
 
     mine = torch.from_numpy(draw.chosen[rank() :: n_processes()]).to(data.values.device)
     if len(mine):
-        start = torch.full((), draw.start, device=mine.device)
-        loss, *slopes = replay((len(mine), draw.stride, draw.cuts, draw.n_steps, draw.is_coarse), work, mine, start)
+        saves = torch.tensor(draw.saves, device=mine.device)
+        # Direct operators take the times as they take values.
+        form = len(durations) if isinstance(integrator, Direct) else tuple(durations)
+        loss, *slopes = replay((len(mine), draw.n_nodes, form, draw.cuts, draw.is_coarse), work, mine, saves)
     else:
         loss, *slopes = (each.new_zeros(each.shape) for each in (data.values[0, 0, 0, 0], *parameters))
     add_over_processes(loss, *slopes)
@@ -306,29 +351,56 @@ def put_gradients(
     return loss.clone()
 
 
+def _predicted(
+    step: Callable[..., Tensor],
+    data: TrajectorySet,
+    chosen: Tensor,
+    saves: Tensor,
+    n_nodes: int | None,
+    durations: list[float],
+    integrator: Integrator | Direct,
+    config: TrainingConfig,
+) -> tuple[Tensor, Tensor, Batch]:
+    """Values at the saves after the first: predicted, and true; and their domains."""
+    batch, true = data.take(chosen, saves, n_nodes)
+    with _precision(config, true):
+        if isinstance(integrator, Direct):
+            assert data.firsts is not None  # by with_firsts
+            times = (data.times[saves[1:]] - data.times[0]).to(true.dtype)
+            predicted = step(data.firsts[chosen, :n_nodes], batch, times)
+        else:
+            predicted = rollout(step, true[:, 0], batch, durations, integrator, saves_memory=config.saves_memory)[:, 1:]
+    return predicted, true[:, 1:], batch
+
+
 def _durations(times: list[float]) -> list[float]:
     """Times between saves, without the last digits, which differ between equal ones."""
     return [float(f"{later - earlier:.9g}") for earlier, later in pairwise(times)]
 
 
-def can_replay(data: TrajectorySet, integrator: Integrator) -> bool:
+def can_replay(data: TrajectorySet, integrator: Integrator | Direct) -> bool:
     """Whether an iteration is the same work wherever its window of times starts, decided without looking at values."""
-    is_even = len(set(_durations(data.times.tolist()))) == 1
+    is_even = isinstance(integrator, Direct) or len(set(_durations(data.times.tolist()))) == 1
     return data.values.is_cuda and n_processes() == 1 and is_even and not isinstance(integrator, Adaptive)
 
 
-def _check(config: TrainingConfig, data: TrajectorySet, integrator: Integrator):
+def _check(config: TrainingConfig, data: TrajectorySet, integrator: Integrator | Direct):
     known = {"loss": tuple(LOSSES), "schedule": ("halving", "cosine"), "optimizer": ("adam", "muon")}
     for name, choices in known.items():
         if getattr(config, name) not in choices:
             raise InputError(f"training.{name} is one of {', '.join(choices)}, not {getattr(config, name)!r}")
     if config.epochs < 1 or config.batch_size < 1:
         raise InputError("training needs at least one epoch and one trajectory a batch")
-    for name in ("learning_rate", "halve_every", "growth_power", "patience", "clip", "validate_every"):
+    positive = ("learning_rate", "halve_every", "growth_power", "patience", "clip", "validate_every")
+    for name in (*positive, "n_times", "n_sizes", "validation_stride"):
         if getattr(config, name) is not None and not getattr(config, name) > 0:
             raise InputError(f"training.{name} must be positive, not {getattr(config, name)}")
-    if config.strides != ((1, 1),) and not isinstance(integrator, FlowMap):
-        raise InputError("strides other than (1, 1) need the flow map as integrator")
+    if any(cuts > 1 for _, cuts in config.strides) and not isinstance(integrator, FlowMap):
+        raise InputError("only the flow map's steps can be cut: strides of other integrators are (n, 1)")
+    if (len(data.times) - 1) % config.validation_stride:
+        raise InputError(f"training.validation_stride {config.validation_stride} doesn't divide {len(data.times) - 1} saves")
+    if config.n_sizes > data.n_trajectories:
+        raise InputError(f"training.n_sizes is {config.n_sizes}, more than the {data.n_trajectories} trajectories there are")
     if not all(1 <= stride < len(data.times) and cuts >= 1 for stride, cuts in config.strides):
         raise InputError(f"strides {config.strides} don't fit {len(data.times)} saved times")
 

@@ -13,7 +13,7 @@ from gfunk.store import read_sample, write_sample
 
 # Coarse, fast and simple, but still a wave.
 TOY = AtriumProblem(
-    pacing=AtrialPacing(cell="mitchell-schaeffer", scheme="paper", radius_mm=4.0, n_saves=3),
+    pacing=AtrialPacing(cell="mitchell-schaeffer", scheme="paper", radius_mm=4.0, every_ms=10.0, n_saves=3),
     kept_edge_mm=1.5,
     n_halvings=0,
     n_sites=3,
@@ -93,5 +93,5 @@ def test_recipes_have_as_many_atria_sites_and_times_as_the_paper():
     )
     assert single.problem.atrium_seed is not None and many.problem.atrium_seed is None
     assert (single.n_train, many.n_train, long.n_train) == (10, 24, 24)
-    assert [recipe.problem.pacing.n_saves for recipe in (single, many, long)] == [9, 9, 19]
+    assert [recipe.problem.pacing.n_saves for recipe in (single, many, long)] == [90, 90, 95]
     assert many.problem.pacing.base_conductivity == 0.625

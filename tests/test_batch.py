@@ -132,7 +132,7 @@ def test_fewer_modes_are_the_lowest_and_change_nothing_else():
 def test_floats_take_the_asked_precision_and_numbers_of_nodes_stay_whole():
     batch = batch_of(cloud(30, rotated_tensor(0.3, 9.0, 1.0)), n_modes=3, how=Knn(n_neighbors=6), dtype=torch.float32)
     kinds = {name: tensor.dtype for name, tensor in tensors(batch).items()}
-    assert (kinds.pop("is_node"), kinds.pop("neighbors")) == (torch.bool, torch.int64)
+    assert [kinds.pop(name) for name in ("is_node", "neighbors", "ends")] == [torch.bool, torch.int64, torch.int64]
     assert set(kinds.values()) == {torch.float32}
 
 

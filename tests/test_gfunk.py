@@ -418,6 +418,7 @@ PAPER_COUNTS = {
     ("heat", "gnn-unweighted"): 35_026,
     ("rectangles", "paper"): 134_965,
     ("rectangles", "gnn"): 20_751,
+    ("rectangles", "geo-fno"): 2_515_307,
     ("random-fibres", "paper"): 12_865,
     ("single-atrium", "paper"): 327_665,
     ("atria", "paper"): 283_040,

@@ -26,7 +26,7 @@ def trajectories(seed: int) -> Tensor:
 
 @NORMS
 def test_a_trajectory_is_at_distance_zero_from_itself(norm: Norm):
-    assert norm(trajectories(0), trajectories(0), BATCH).max() < 1e-12
+    assert norm(trajectories(0), trajectories(0), BATCH).max() < 1e-7
 
 
 @NORMS
@@ -87,7 +87,7 @@ def test_norms_are_those_of_the_matrices(number: int):
 
 
 def test_a_shift_costs_no_energy():
-    assert relative_energy(trajectories(0) + 3, trajectories(0), BATCH).max() < 1e-12
+    assert relative_energy(trajectories(0) + 3, trajectories(0), BATCH).max() < 1e-7
 
 
 @NORMS

@@ -60,7 +60,7 @@ def test_a_run_of_another_schema_is_refused(tmp_path: Path, schema: object):
 
 def test_settings_of_an_unknown_kind_are_refused(tmp_path: Path):
     changed_card(tmp_path, variant={"is": "Transformer", "width": 8})
-    with pytest.raises(InputError, match="unknown kind 'Transformer'; known are Adaptive, AtrialPacing"):
+    with pytest.raises(InputError, match="unknown kind 'Transformer'; known are Adaptive, ArrivalConfig"):
         read_card(tmp_path)
 
 

@@ -189,13 +189,14 @@ def test_the_papers_voxels_keep_about_sixteen_points_a_square_millimetre(width: 
     assert 0.95 < len(points) / (width * height / 0.25**2) < 1.15
 
 
-def test_times_are_zero_to_a_hundred_by_ten_after_the_first_ten():
+def test_times_are_zero_to_a_hundred_after_the_first_ten_and_errors_are_taken_ten_apart():
     usual = FlatPacing(edge_mm=1.0)
     made = asked(RectangleProblem(pacing=usual), 0)
     sample, stimulus = made.sample, made.stimulus
-    np.testing.assert_array_equal(sample.times, 10.0 * np.arange(11))
-    np.testing.assert_array_equal(made.times, 10.0 + 10.0 * np.arange(11))
-    assert sample.values.shape == (1, 11, sample.domain.n_nodes)
+    np.testing.assert_array_equal(sample.times, np.arange(101.0))
+    np.testing.assert_array_equal(made.times, 10.0 + np.arange(101.0))
+    assert sample.values.shape == (1, 101, sample.domain.n_nodes)
+    assert sample.times[RectangleProblem(pacing=usual).report_every] == 10.0
     assert (stimulus.start_ms, stimulus.duration_ms, stimulus.strength, stimulus.radius_mm) == (0.0, 2.0, 50.0, 1.0)
 
 

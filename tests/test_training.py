@@ -29,9 +29,19 @@ from gfunk.errors import InputError
 from gfunk.experiments import load_split, seeded_operator, train_variant
 from gfunk.operators.make import make_operator
 from gfunk.recipes.heat import heat
-from gfunk.rollout import Euler, FlowMap
+from gfunk.rollout import Direct, Euler, FlowMap
 from gfunk.store import CorruptFile, read_arrays
-from gfunk.training import Outcome, TrainingConfig, draws, horizon, learning_rate, make_optimizers, mean_loss, train
+from gfunk.training import (
+    Outcome,
+    TrainingConfig,
+    draws,
+    horizon,
+    learning_rate,
+    make_optimizers,
+    mean_loss,
+    n_batches,
+    train,
+)
 
 TRAINED = ("ours", "paper", "fno", "gnn", "gnn-unweighted")
 
@@ -101,9 +111,24 @@ def test_every_parameter_has_one_optimizer(name: str, optimizer: Literal["adam",
 def test_the_draws_of_an_epoch_cover_every_trajectory_once_and_stay_within_the_saved_times():
     config = TrainingConfig(epochs=9, batch_size=4, learning_rate=1e-3, first_horizon=2, strides=((1, 1), (3, 1), (1, 2)))
     for epoch in range(9):
-        drawn = draws(config, epoch, n_trajectories=10, n_times=7)
+        drawn = draws(config, epoch, np.full(10, 30), 7, FlowMap(longest_step=1.0))
         assert sorted(np.concatenate([draw.chosen for draw in drawn])) == list(range(10))
-        assert all(draw.start >= 0 and draw.start + draw.n_steps * draw.stride <= 6 for draw in drawn)
+        assert all(draw.saves[0] >= 0 and draw.saves[-1] <= 6 for draw in drawn)
+        assert {tuple(np.diff(draw.saves)) for draw in drawn} <= {(step,) * n for step in (1, 3) for n in range(1, 7)}
+
+
+@pytest.mark.parametrize("n_sizes", [1, 3])
+def test_direct_draws_cover_every_trajectory_once_and_pad_to_the_largest_of_a_group(n_sizes: int):
+    sizes = np.random.default_rng(0).permutation(np.arange(100, 121))
+    config = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, n_times=5, n_sizes=n_sizes)
+    for epoch in range(2):
+        drawn = draws(config, epoch, sizes, 30, Direct())
+        assert sorted(np.concatenate([draw.chosen for draw in drawn])) == list(range(21))
+        assert len(drawn) == n_batches(config, 21)
+        for draw in drawn:
+            assert draw.saves[0] == 0 and len(set(draw.saves)) == 6 and max(draw.saves) <= 29
+            assert sizes[draw.chosen].max() <= draw.n_nodes
+        assert {draw.n_nodes for draw in drawn} == {np.sort(sizes)[-1]} if n_sizes == 1 else {106, 113, 120}
 
 
 def test_the_coarse_part_of_a_training_is_that_of_an_integrator_with_one_step_a_save(toy_data: Path, tmp_path: Path):
@@ -339,7 +364,7 @@ def test_clipping_bounds_the_gradient_and_leaves_smaller_ones_alone(toy_data: Pa
         assert min(norms) > 1e-3 and max(norms) < clip
 
 
-def test_strides_need_the_flow_map(toy_data: Path, tmp_path: Path):
+def test_only_the_flow_maps_steps_are_cut(toy_data: Path, tmp_path: Path):
     variant = small_variant()
     sets = toy_set(toy_data, "train"), toy_set(toy_data, "val")
     for integrator, fits in ((Euler(step=1e-3), False), (FlowMap(longest_step=1e-3), True)):

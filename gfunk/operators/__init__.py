@@ -15,3 +15,16 @@ class Operator(Protocol):
     def __call__(
         self, u: Float[Tensor, "batch node channel"], batch: Batch, tau: Float[Tensor, ""]
     ) -> Float[Tensor, "batch node channel"]: ...
+
+
+@runtime_checkable
+class DirectOperator(Protocol):
+    """u at any times from the first state alone."""
+
+    def first(self, u: Float[Tensor, "batch node channel"], batch: Batch) -> Float[Tensor, "batch node channel"]:
+        """The first state with all that has to be found of it once: nothing in it is learned."""
+        ...
+
+    def __call__(
+        self, first: Float[Tensor, "batch node channel"], batch: Batch, times: Float[Tensor, " time"]
+    ) -> Float[Tensor, "batch time node channel"]: ...

@@ -19,7 +19,7 @@ class AtrialPacing(Pacing):
 
     base_conductivity: float = 0.625
     radius_mm: float = 3.0  # from 1 mm no wave starts
-    n_saves: int = 9
+    n_saves: int = 90
 
 
 @dataclass(frozen=True, kw_only=True)

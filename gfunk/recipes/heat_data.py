@@ -27,6 +27,10 @@ class HeatProblem:
     def offset(self) -> float:
         return 0.0
 
+    @property
+    def report_every(self) -> int:
+        return 1
+
     def sample(self, seed: int) -> Sample:
         """The trajectory of a seed, extrapolated to zero mesh size from a mesh and the same mesh refined once.
 

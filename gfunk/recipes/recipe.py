@@ -7,7 +7,7 @@ from gfunk.operators.make import NetworkConfig
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.tissue_data import FibreSquareProblem, RectangleProblem
-from gfunk.rollout import RK4, Adaptive, Euler, FlowMap
+from gfunk.rollout import RK4, Adaptive, Direct, Euler, FlowMap
 from gfunk.simulation import View
 from gfunk.training import TrainingConfig
 
@@ -21,7 +21,7 @@ class Variant:
     name: str
     network: NetworkConfig
     view: View
-    integrator: Euler | RK4 | FlowMap | Adaptive
+    integrator: Euler | RK4 | FlowMap | Adaptive | Direct
     training: TrainingConfig | None  # None: nothing to learn
     paper_parameters: int | None = None
     paper_rel_l2: float | None = None

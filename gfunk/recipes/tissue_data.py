@@ -28,8 +28,9 @@ class Pacing:
     radius_mm: float = 1.0  # Paper: "a delta spike"
     strength: float = 50.0  # mV/ms, for 2 ms
     first_ms: float = 10.0  # the first state kept is that 10 ms after the stimulus
-    every_ms: float = 10.0  # A.2.1
-    n_saves: int = 10
+    every_ms: float = 1.0  # Paper: 10 ms; but a wave's arrival is not to be seen in that
+    n_saves: int = 100
+    report_ms: float = 10.0  # A.2.1: errors are taken at times so far apart
 
     def stimulus(self, site: tuple[float, ...]) -> Stimulus:
         return Stimulus(sites=(site,), radius_mm=self.radius_mm, strength=self.strength)
@@ -71,6 +72,11 @@ class TissueProblem:
     # Model space: [-85, 20] mV is [0, 1], as the paper scales its errors.
     offset: float = -85.0
     scale: float = 105.0
+
+    @property
+    def report_every(self) -> int:
+        """Saves from one whose error counts to the next."""
+        return max(1, round(self.pacing.report_ms / self.pacing.every_ms))
 
     def experiment(self, seed: int) -> Experiment:
         raise NotImplementedError

@@ -1,0 +1,183 @@
+"""Waves by when they arrive: a front carried across the mesh at one speed, what a network adds to its time, and a profile.
+
+A front is steep, its arrival time is smooth. So the spectral layers correct the time, once for a whole trajectory, and every
+output time is read off a learned profile of the time since arrival, place by place.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gfunk.batch import Batch
+from gfunk.errors import InputError
+from gfunk.operators.gfunk import FilterBank, spectral_features, to_modes, to_nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrivalConfig:
+    """For waves that pass each place once, in tissue at rest ahead of them; first values are those of atrial tissue."""
+
+    width: int = 128
+    n_layers: int = 6
+    n_modes: int = 200
+    filter_width: int = 64
+    n_latents: int = 8  # what a place tells its profile beside the time
+    profile_width: int = 64
+    # A plane wave runs at speed * sqrt(K), and ahead of it u rises from rest as exp(speed^2 t): so u says when it will come.
+    speed: float = 1.47
+    resting: float = 0.0075
+    threshold: float = 45 / 105  # u where the wave has arrived: -40 mV
+    # The network's unit of time, in the data's.
+    time_scale: float = 10.0
+
+
+# In the network's unit of time: what the layers can tell apart of the front's times, and the profile of times since arrival.
+FRONT_TIMES = (0.1, 0.3, 1.0, 3.0, 10.0)
+PROFILE_TIMES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+TIMES_AT_ONCE = 16  # more would only take memory
+
+
+class Arrival(nn.Module):
+    """u at any times from the first state alone. It depends on modes through their eigenvalues and on K through lengths."""
+
+    front_times: Tensor
+
+    def __init__(self, config: ArrivalConfig):
+        super().__init__()
+        self.config = config
+        self.register_buffer("front_times", config.time_scale * torch.tensor(FRONT_TIMES), persistent=False)
+        self.lift = nn.Linear(1 + 2 * len(FRONT_TIMES), config.width)
+        self.layers = nn.ModuleList(MixingLayer(config) for _ in range(config.n_layers))
+        self.hidden, self.last = nn.Linear(config.width, 64), nn.Linear(64, 1 + config.n_latents)
+        self.profile = Profile(config)
+        with torch.no_grad():
+            # At first the front runs at its one speed.
+            self.last.weight[0] *= 0.01
+
+    def first(self, u: Float[Tensor, "batch node channel"], batch: Batch) -> Float[Tensor, "batch node channel"]:
+        """u, when the front will arrive, and how long ago it came."""
+        return torch.cat([u, *front_times(u, batch, self.config)], dim=-1)
+
+    def forward(
+        self, first: Float[Tensor, "batch node channel"], batch: Batch, times: Float[Tensor, " time"]
+    ) -> Float[Tensor, "batch time node channel"]:
+        arrival, latents = self.arrival(first, batch)
+        # Not in half precision: u is steep in the time.
+        with torch.autocast(first.device.type, enabled=False):
+            place = torch.cat([first[..., :1], latents], dim=-1)
+            parts = [self.profile(some[:, None, None] - arrival[:, None], place) for some in times.split(TIMES_AT_ONCE)]
+        return torch.where(batch.is_node[:, None, :, None], torch.cat(parts, dim=1), 0)
+
+    def arrival(
+        self, first: Float[Tensor, "batch node channel"], batch: Batch
+    ) -> tuple[Float[Tensor, "batch node 1"], Float[Tensor, "batch node feature"]]:
+        """When the wave arrives at each place, negative where it has been, and what the place tells its profile."""
+        batch = batch.with_modes(self.config.n_modes)
+        u, ahead, behind = first.split(1, dim=-1)
+        step = torch.ones((), dtype=u.dtype, device=u.device)
+        features = spectral_features(batch.eigenvalues * self.config.time_scale, step)
+        field = self.lift(torch.cat([u, *(torch.tanh(each / self.front_times) for each in (ahead, behind))], dim=-1))
+        for layer in self.layers:
+            field = layer(field, batch, features)
+        with torch.autocast(u.device.type, enabled=False):
+            told = self.last(nn.functional.gelu(self.hidden(field.to(u.dtype))))
+            late, latents = told.split([1, self.config.n_latents], dim=-1)
+            return ahead - behind + late, latents
+
+
+class MixingLayer(nn.Module):
+    """x + GELU(mixed filtered x + W x), each filter a smooth function of the eigenvalue."""
+
+    def __init__(self, config: ArrivalConfig):
+        super().__init__()
+        self.filters = FilterBank(config.filter_width, config.width)
+        self.mix = nn.Linear(config.width, config.width, bias=False)
+        self.pointwise = nn.Linear(config.width, config.width)
+
+    def forward(
+        self, field: Float[Tensor, "batch node width"], batch: Batch, features: Float[Tensor, "domain mode feature"]
+    ) -> Float[Tensor, "batch node width"]:
+        # Mixed among modes, of which there are fewer than nodes.
+        modes = self.mix(self.filters(features) * to_modes(field, batch))
+        return field + nn.functional.gelu(to_nodes(modes, batch) + self.pointwise(field))
+
+
+class Profile(nn.Module):
+    """u a time after the wave's arrival, by what the place tells."""
+
+    times: Tensor
+
+    def __init__(self, config: ArrivalConfig):
+        super().__init__()
+        self.register_buffer("times", config.time_scale * torch.tensor(PROFILE_TIMES), persistent=False)
+        width = config.profile_width
+        self.of_time, self.of_place = nn.Linear(2 * len(PROFILE_TIMES), width), nn.Linear(1 + config.n_latents, width)
+        self.hidden, self.last = nn.Linear(width, width), nn.Linear(width, 1)
+
+    def forward(
+        self, since: Float[Tensor, "batch time node 1"], place: Float[Tensor, "batch node feature"]
+    ) -> Float[Tensor, "batch time node 1"]:
+        scaled = since / self.times
+        steps_and_bumps = torch.cat([torch.tanh(scaled), 1 / (1 + scaled.square())], dim=-1)
+        field = nn.functional.gelu(self.of_time(steps_and_bumps) + self.of_place(place)[:, None])
+        return self.last(nn.functional.gelu(self.hidden(field)))
+
+
+NEVER = 1e4  # in the network's unit of time
+LEAST_RISE = 0.03  # of the way to the threshold; less may be another front's foot, or rounding
+
+
+@torch.no_grad()
+def front_times(
+    u: Float[Tensor, "batch node channel"], batch: Batch, config: ArrivalConfig
+) -> tuple[Float[Tensor, "batch node 1"], Float[Tensor, "batch node 1"]]:
+    """When the front will arrive at each place, 0 where it has been; how long ago it came, 0 where it has not."""
+    if not batch.ends.shape[2]:
+        raise InputError("waves by arrival need a mesh of triangles, and this domain has none")
+    value, never = u[..., 0], NEVER * config.time_scale
+    is_active = value >= config.threshold
+    risen = (value - config.resting) / (config.threshold - config.resting)
+    rising = torch.where(risen > LEAST_RISE, -torch.log(risen.clamp_min(LEAST_RISE)) / config.speed**2, never)
+    starts = torch.stack([torch.where(is_active, 0, rising), torch.where(is_active, never, 0)])
+    found = marched(config.speed * starts, batch) / config.speed
+    ahead, behind = torch.where(batch.is_node, found, 0)[..., None]
+    return ahead, behind
+
+
+SWEEPS_AT_ONCE = 16  # before it is asked whether anything has changed, for which a GPU has to wait
+
+
+def marched(start: Float[Tensor, "_ batch node"], batch: Batch) -> Float[Tensor, "_ batch node"]:
+    """The earliest times from those given, |grad T|_K = 1: sweeps over all triangles until nothing changes."""
+    n_starts, n_batch, n_nodes = start.shape
+    first, second = (each.flatten(1).expand(n_starts, n_batch, -1) for each in batch.ends.unbind(-1))
+    side, offset, height = batch.sides.to(start.dtype).unbind(-1)
+    # Triangles that are none have no side, and the node itself at both ends.
+    side = side.clamp_min(torch.finfo(start.dtype).tiny ** 0.5)
+    now, before = start, None
+    for sweep in range(n_nodes + SWEEPS_AT_ONCE):
+        if sweep % SWEEPS_AT_ONCE == 0:
+            if before is not None and torch.equal(now, before):
+                break
+            before = now
+        from_first, from_second = (now.gather(-1, each).unflatten(-1, batch.ends.shape[1:3]) for each in (first, second))
+        now = torch.minimum(now, across(from_first, from_second, side, offset, height).amin(-1))
+    return now
+
+
+def across(
+    first: Float[Tensor, "_ batch node triangle"],
+    second: Float[Tensor, "_ batch node triangle"],
+    side: Float[Tensor, "domain node triangle"],
+    offset: Float[Tensor, "domain node triangle"],
+    height: Float[Tensor, "domain node triangle"],
+) -> Float[Tensor, "_ batch node triangle"]:
+    """The soonest a front comes across each triangle from the side opposite, along which its time is linear."""
+    rise = second - first
+    # The straight way at right angles to the front leaves the side at `place`; where the front is too slant, from an end.
+    slack = side - rise.square()
+    bend = -rise * torch.sqrt(height / (side * slack.clamp_min(1e-6 * side)))
+    place = torch.where(slack > 0, (bend - offset).clamp(0, 1), (rise < 0).to(side.dtype))
+    return first + place * rise + torch.sqrt(side * (place + offset).square() + height)
