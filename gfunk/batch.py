@@ -83,7 +83,7 @@ class TrajectorySet:
     times: Float[Tensor, " time"]
     values: Float[Tensor, "trajectory time node channel"]
     # Where a direct operator starts from, if it has been found (`with_firsts`).
-    firsts: Float[Tensor, "trajectory node channel"] | None = None
+    firsts: Float[Tensor, "trajectory node input"] | None = None
 
     @property
     def n_trajectories(self) -> int:

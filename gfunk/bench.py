@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +21,10 @@ from gfunk.operators.make import NetworkConfig
 from gfunk.operators.modes import ExactModesConfig
 from gfunk.recipes.recipe import Variant
 from gfunk.replay import Replay
-from gfunk.rollout import Direct, rollout
+from gfunk.rollout import Direct, Integrator, rollout
 from gfunk.training import Draw, TrainingConfig, can_replay, put_gradients, with_firsts
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +59,10 @@ def measured_ceilings(device: torch.device) -> Ceilings:
     size = 8192 if device.type == "cuda" else 1024
     a, b = torch.randn(2, size, size, device=device)
     half_a, half_b = a.bfloat16(), b.bfloat16()
-    product = _median_seconds(lambda: a @ b, device)
-    half_product = _median_seconds(lambda: half_a @ half_b, device)
+    product = median_seconds(lambda: a @ b, device)
+    half_product = median_seconds(lambda: half_a @ half_b, device)
     long = torch.randn(2**28 if device.type == "cuda" else 2**24, device=device)
-    copy = _median_seconds(lambda: long.clone(), device)
+    copy = median_seconds(lambda: long.clone(), device)
     return Ceilings(
         flops_per_second=2 * size**3 / product,
         half_flops_per_second=2 * size**3 / half_product,
@@ -86,8 +89,7 @@ def cost(
         predicting("predict", lambda first: (rollout(step, first, batch, durations, variant.integrator),), true[:, 0])
 
     training = variant.training or TrainingConfig(epochs=1, batch_size=1, learning_rate=1.0)
-    saves = tuple(range(len(data.times)))[: 1 + training.n_times if is_direct else None]
-    whole = Draw(chosen=np.arange(data.n_trajectories), saves=saves, n_nodes=data.values.shape[2])
+    whole = whole_draw(training, variant.integrator, data)
     times = data.times.tolist()
     if is_direct:
         data = with_firsts(operator, data, training)
@@ -95,12 +97,11 @@ def cost(
     def learn():
         put_gradients(operator, step, data, times, variant.integrator, training, whole, replay)
 
-    predict_seconds = _median_seconds(predict, device) / data.n_trajectories
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+    predict_seconds = median_seconds(predict, device) / data.n_trajectories
+    forget_peak(device)
     has_parameters = any(True for _ in operator.parameters())
-    learn_seconds = _median_seconds(learn, device) / data.n_trajectories if has_parameters else 0.0
-    memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else _peak_of_process()
+    learn_seconds = median_seconds(learn, device) / data.n_trajectories if has_parameters else 0.0
+    memory = peak_bytes(device)
     n_calls = _n_calls(variant, data)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         if is_direct:
@@ -124,6 +125,13 @@ def cost(
         epoch_floor_seconds=3 * learn_floor * n_epoch if has_parameters else 0.0,
         memory_mib=memory / 2**20,
     )
+
+
+def whole_draw(training: TrainingConfig, integrator: Integrator | Direct, data: TrajectorySet) -> Draw:
+    """All trajectories at all saves, or at as many as a direct operator learns from at a time."""
+    n_saves = 1 + training.n_times if isinstance(integrator, Direct) else None
+    saves = tuple(range(len(data.times)))[:n_saves]
+    return Draw(chosen=np.arange(data.n_trajectories), saves=saves, n_nodes=data.values.shape[2])
 
 
 def _n_calls(variant: Variant, data: TrajectorySet) -> int:
@@ -155,22 +163,36 @@ def _bytes_a_call(operator: nn.Module, network: NetworkConfig, data: TrajectoryS
     return weights + modes + graph + 2 * data.values[:, 0].numel() * data.values.element_size()
 
 
-def _median_seconds(action: Callable[[], object], device: torch.device) -> float:
+def median_seconds(action: Callable[[], object], device: torch.device) -> float:
+    """After a first time that doesn't count."""
     action()
     seconds = []
     for _ in range(5):
-        _wait(device)
-        start = time.perf_counter()
-        action()
-        _wait(device)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(timed(action, device)[1])
         if sum(seconds) > 20:
             break
     return sorted(seconds)[len(seconds) // 2]
 
 
-def _peak_of_process() -> int:
-    """The most memory this process ever held, in bytes (macOS reports bytes, others kilobytes)."""
+def timed(action: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
+    """What it gives, and the seconds it took."""
+    _wait(device)
+    started = time.perf_counter()
+    result = action()
+    _wait(device)
+    return result, time.perf_counter() - started
+
+
+def forget_peak(device: torch.device):
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most memory in use on a GPU since the peak was forgotten; on a CPU the most this process ever held."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    # macOS reports bytes, others kilobytes.
     peak = getrusage(RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 

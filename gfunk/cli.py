@@ -7,7 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gfunk.commands import atrium, bench, demo, evaluate, mesh, models, recipes, results, ship, simulate, train, verify
+from gfunk.commands import (
+    atrium,
+    bench,
+    compare,
+    demo,
+    evaluate,
+    mesh,
+    models,
+    recipes,
+    results,
+    ship,
+    simulate,
+    train,
+    verify,
+)
 from gfunk.errors import InputError
 from gfunk.parallel import default_workers
 
@@ -71,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
             "set": {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": "change a setting"},
             "record": {"type": Path, "help": "append the result, command and hardware to this JSON file"},
             "compile": {"action": "store_true", "help": "compile the operator first (pays on a GPU)"},
+            "size": {"default": "full", "help": "full, or smoke: so small that a laptop does it in two minutes"},
         }
         for name in names:
             each.add_argument(f"--{name}", **forms[name])
@@ -79,7 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--out", type=Path, default=Path("demo"))
     shared(each, "workers")
 
-    command(recipes, "the experiments: variants, parameter counts, the paper's number, ours")
+    each = command(recipes, "the experiments: variants, parameter counts, the paper's number, ours")
+    shared(each, "size")
 
     each = command(simulate, "make a recipe's data with the solver; goes on where it was stopped")
     each.add_argument("recipe")
@@ -89,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--seed", type=int, help="first seed (default: the split's)")
     each.add_argument("--scheduler", metavar="ADDRESS", help="send the work to a Dask cluster, for example tcp://host:8786")
     each.add_argument("--device", default="cpu", help="cuda solves many samples at once, where the recipe allows")
-    shared(each, "workers", "set")
+    shared(each, "workers", "set", "size")
 
     each = command(train, "train a variant of a recipe (torchrun runs it on many devices)")
     each.add_argument("recipe")
@@ -103,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs into the run folder")
     each.add_argument("--say-every", type=_positive, default=1, help="epochs between lines when not on a terminal")
     each.add_argument("--no-replay", action="store_true", help="on a GPU, launch each kernel anew: slower, less memory")
-    shared(each, "workers", "device", "set", "compile")
+    shared(each, "workers", "device", "set", "compile", "size")
 
     each = command(evaluate, "error of a trained run, or of RECIPE/VARIANT where nothing is learned, on test data")
     each.add_argument("model", help="run folder, or RECIPE/VARIANT")
@@ -127,12 +143,36 @@ def _parser() -> argparse.ArgumentParser:
     )
     shared(each, "workers", "device", "set", "record")
 
+    each = command(compare, "changes of a variant side by side: same data, seconds of training and seeds; validation errors")
+    each.add_argument("recipe")
+    each.add_argument("--variant", help="what is changed (default: ours)")
+    each.add_argument("--data", type=Path, required=True, help="folder made by simulate; its test split is never read")
+    each.add_argument("--out", type=Path, required=True, help="folder of all runs; what is there is not trained again")
+    each.add_argument("--seconds", type=float, required=True, help="of training, for each run")
+    each.add_argument("--seeds", type=_positive, default=1, help="runs of each lever")
+    each.add_argument(
+        "--lever", action="append", default=[], metavar="'NAME: KEY=VALUE ...'",
+        help="a change, for example 'l2: training.loss=l2'; variant=NAME starts from another variant",
+    )  # fmt: skip
+    each.add_argument("--levers", type=Path, metavar="FILE", help="more of them, one a line")
+    each.add_argument("--n-train", type=_positive, help="use only so many training samples")
+    shared(each, "workers", "device", "set", "record", "compile")
+
     each = command(bench, "what operators or the solver cost, beside the least they could and beside rivals")
-    each.add_argument("recipe", nargs="?", default="heat", help="a recipe, for its operators, or `solver`, or `atria`")
-    each.add_argument("--variant", action="append", help="default: ours and paper")
-    each.add_argument("--n", type=_positive, default=20, help="trajectories at a time; atria: how many")
+    each.add_argument(
+        "recipe", nargs="?", default="heat", help="a recipe, for its operators, or `solver`, `atria`, `pareto` or `scale`"
+    )
+    each.add_argument("of", nargs="?", help="pareto: the recipe whose error and cost it is about (default: rectangles)")
+    each.add_argument("--variant", action="append", help="default: ours and paper; scale: RECIPE/VARIANT")
+    each.add_argument("--n", type=_positive, help="trajectories at a time (default 20); atria, pareto (2): how many domains")
     each.add_argument("--edge", type=float, default=1.0, metavar="MM", help="atria: edge length of the triangles")
-    each.add_argument("--picture", type=Path, help="atria: draw the first four (.png)")
+    each.add_argument("--picture", type=Path, help="atria: draw the first four; pareto: error against cost (.png)")
+    each.add_argument("--run", action="append", default=[], help="pareto: a trained run's folder, or a shipped model")
+    each.add_argument("--seed", type=int, help="pareto: first seed (default: validation's)")
+    each.add_argument("--truth-refine", type=_positive, default=4, metavar="N", help="pareto: how much finer the truth is")
+    each.add_argument("--nodes", type=_positive, nargs="+", help="scale: of the domains")
+    each.add_argument("--modes", type=_positive, nargs="+", help="scale: of the operators")
+    each.add_argument("--batch", type=_positive, help="pareto, scale: trajectories at a time (default 1; on a GPU 100, 4)")
     each.add_argument("--rivals", type=Path, default=Path(".rivals"), help="folder of other solvers (`make rivals`)")
     each.add_argument("--no-errors", action="store_true", help="solver: don't find out how wrong each solver is")
     shared(each, "workers", "device", "set", "record", "compile")

@@ -22,7 +22,8 @@ def recipes(options: argparse.Namespace):
     from gfunk.recipes.book import RECIPES
     from gfunk.records import best_results
 
-    measured = best_results()
+    # Results are those of full sizes.
+    measured = best_results() if options.size == "full" else {}
     rows = [
         {
             "name": recipe.name,
@@ -34,7 +35,7 @@ def recipes(options: argparse.Namespace):
             "n_train": recipe.n_train,
             "n_test": recipe.n_test,
         }
-        for recipe in RECIPES.values()
+        for recipe in (each.sized(options.size) for each in RECIPES.values())
         for variant in recipe.variants
     ]
     show(options.json, rows, rows, ["name", "variant", "parameters", "paper_parameters", "paper_rel_l2", "rel_l2"])
@@ -45,7 +46,7 @@ def simulate(options: argparse.Namespace):
     from gfunk.settings import with_overrides
     from gfunk.simulation import missing_seeds, simulate_missing, split_of, split_seeds
 
-    recipe = recipe_named(options.recipe)
+    recipe = recipe_named(options.recipe).sized(options.size)
     problem = with_overrides(recipe.problem, options.set)
     sizes = {"train": recipe.n_train, "val": recipe.n_val, "test": recipe.n_test}
     # A seed belongs to one split.
@@ -64,7 +65,7 @@ def simulate(options: argparse.Namespace):
         folder = options.out / split
         missing = missing_seeds(folder, problem, seeds)
         started = time.monotonic()
-        with bar(f"simulating {split}", len(missing)) as advance:
+        with bar(f"simulating {split}", len(missing)) as advance, _uncompiled(options.size == "smoke"):
             for _ in simulate_missing(problem, folder, missing, options.workers, device, options.scheduler):
                 advance()
         done.append(
@@ -74,6 +75,19 @@ def simulate(options: argparse.Namespace):
             }
         )  # fmt: skip
     show(options.json, done, done)
+
+
+@contextmanager
+def _uncompiled(is_so: bool) -> Iterator[None]:
+    """The solver's cells are not compiled, here and in new processes, which for little work takes longer than the work."""
+    before = os.environ.get("GFUNK_COMPILE")
+    if is_so and before is None:
+        os.environ["GFUNK_COMPILE"] = "0"
+    try:
+        yield
+    finally:
+        if is_so and before is None:
+            del os.environ["GFUNK_COMPILE"]
 
 
 def train(options: argparse.Namespace):
@@ -88,7 +102,7 @@ def train(options: argparse.Namespace):
     from gfunk.store import commit, write_json
     from gfunk.training import Epoch, n_batches
 
-    recipe = recipe_named(options.recipe)
+    recipe = recipe_named(options.recipe).sized(options.size)
     variant = with_overrides(recipe.variant(options.variant), options.set)
     device = join_group(chosen_device(options.device))
     is_first = not dist.is_initialized() or dist.get_rank() == 0
@@ -129,13 +143,19 @@ def train(options: argparse.Namespace):
 
 
 def evaluate(options: argparse.Namespace):
-    from gfunk.activation import ACTIVE_MV
     from gfunk.evaluation import evaluate as evaluated
-    from gfunk.experiments import chosen_device, dataset_problem, load_split, one_a_domain, operator_named, simulated_set
+    from gfunk.experiments import (
+        active_from,
+        chosen_device,
+        dataset_problem,
+        load_split,
+        one_a_domain,
+        operator_named,
+        reported,
+        simulated_set,
+    )  # fmt: skip
     from gfunk.operators.make import n_parameters
-    from gfunk.recipes.tissue_data import TissueProblem
     from gfunk.records import record
-    from gfunk.rollout import FlowMap
     from gfunk.settings import to_json, with_overrides
     from gfunk.simulation import split_seeds
     from gfunk.store import read_object, write_bytes
@@ -170,14 +190,10 @@ def evaluate(options: argparse.Namespace):
         with bar("simulating", len(seeds)) as advance:
             data = simulated_set(problem, variant.view, seeds, n_workers=options.workers, on_sample=advance)
     operator, data = operator.to(device).eval(), data.to(device)
-    is_wave = isinstance(problem, TissueProblem)
-    every = options.every or problem.report_every
-    if isinstance(variant.integrator, FlowMap) and variant.integrator.longest_step > 1.01 * float(data.times[1]):
-        # Steps from one reported time to the next say nothing of those between.
-        data, every = data.thinned(every), 1
+    data, every = reported(variant, problem, data)
     result = evaluated(
-        operator, data, variant.integrator, batch_size=options.batch, every=every,
-        threshold=(ACTIVE_MV - problem.offset) / problem.scale if is_wave else None,
+        operator, data, variant.integrator,
+        batch_size=options.batch, every=options.every or every, threshold=active_from(problem),
     )  # fmt: skip
     answer = {
         "recipe": recipe_name, "variant": variant.name, **result.summary(), "parameters": n_parameters(operator),
@@ -216,9 +232,60 @@ def _check_writable(path: Path):
         raise InputError(f"{path}: can't be written: it is a folder, or lies in one that is not yours")
 
 
+def compare(options: argparse.Namespace):
+    from gfunk.comparison import Lever, Score, levers_of, missing_runs, read_levers
+    from gfunk.comparison import compare as compared
+    from gfunk.experiments import chosen_device
+    from gfunk.recipes.book import recipe_named
+    from gfunk.records import hardware, record
+
+    if options.record is not None:
+        _check_writable(options.record)
+    recipe = recipe_named(options.recipe)
+    texts = [*([] if options.levers is None else read_levers(options.levers)), *options.lever]
+    levers = levers_of(recipe, options.variant, options.set, texts)
+    device = chosen_device(options.device)
+    n_epochs = 1
+    with progress_bars() as progress:
+        preparing = progress.add_task("preparing domains", total=None)
+        n_missing = len(missing_runs(levers, options.out, options.seeds))
+        learning = progress.add_task("seconds of training", total=n_missing * options.seconds)
+
+        def start(lever: Lever, seed: int, epochs: int):
+            nonlocal n_epochs
+            n_epochs = epochs
+            progress.update(learning, description=f"{lever.name}, seed {seed}: {epochs} epochs")
+
+        def end(lever: Lever, seed: int, result: Score | str):
+            said = f"{result.val_rel_l2:.5f} in {result.seconds:.1f} s" if isinstance(result, Score) else f"failed: {result}"
+            people.print(f"{lever.name}, seed {seed}: {said}", markup=False)
+
+        rows = compared(
+            recipe, levers, options.data, options.out, seconds=options.seconds, n_seeds=options.seeds, device=device,
+            hardware=hardware(device), n_train=options.n_train, n_workers=options.workers, compiles=options.compile,
+            on_sample=lambda: progress.advance(preparing), on_start=start, on_end=end,
+            on_epoch=lambda _: progress.advance(learning, options.seconds / n_epochs),
+        )  # fmt: skip
+    shown = [asdict(row) for row in rows]
+    answer = {"recipe": recipe.name, "seconds": options.seconds, "rows": shown}
+    if options.record is not None:
+        record(options.record, answer | {"label": "comparison"}, options.words, device)
+    # What no row has is no column.
+    columns = [name for name in shown[0] if name not in ("settings", "runs") and any(row[name] for row in shown)]
+    show(options.json, answer, shown, columns)
+
+
 def bench(options: argparse.Namespace):
+    if options.of is not None and options.recipe != "pareto":
+        raise InputError(f"only `bench pareto` is of a recipe: leave out {options.of!r}")
+    if options.n is None:
+        options.n = 2 if options.recipe == "pareto" else 20
     if options.recipe == "solver":
         _bench_solver(options)
+    elif options.recipe == "pareto":
+        _bench_pareto(options)
+    elif options.recipe == "scale":
+        _bench_scale(options)
     elif options.recipe == "atria":
         _bench_atria(options)
     else:
@@ -289,6 +356,87 @@ def _bench_atria(options: argparse.Namespace):
     if options.record is not None:
         record(options.record, {"recipe": "atria", "label": "survey", **answer}, options.words, chosen_device("cpu"))
     people.print(f"{answer['valid']} of {len(atria)} atria are valid")
+    show(options.json, answer, rows)
+
+
+def _bench_pareto(options: argparse.Namespace):
+    from gfunk.experiments import chosen_device, one_a_domain, operator_named
+    from gfunk.pareto import Contender, compared, pareto_picture
+    from gfunk.recipes.book import recipe_named
+    from gfunk.recipes.heat_data import HeatProblem
+    from gfunk.records import hardware, record
+    from gfunk.settings import to_json, with_overrides
+    from gfunk.simulation import split_of, split_seeds
+
+    if options.picture is not None:
+        from gfunk.figures import pyplot
+
+        pyplot()
+    for path in filter(None, (options.picture, options.record)):
+        _check_writable(path)
+    recipe = recipe_named(options.of or "rectangles")
+    problem = with_overrides(one_a_domain(recipe.problem), options.set)
+    if isinstance(problem, HeatProblem):
+        raise InputError("bench pareto is for waves: heat's solver is direct, and its truth extrapolated already")
+    contenders = []
+    for name in options.run:
+        operator, trained_on, _, variant = operator_named(name)
+        if trained_on != recipe.name:
+            raise InputError(f"{name} was trained on {trained_on}, not on {recipe.name}")
+        contenders.append(Contender(name=name, operator=operator, variant=variant))
+    # Validation seeds, so that nobody tunes on test ones.
+    seeds = split_seeds("val" if options.seed is None else split_of(options.seed), options.n, options.seed)
+    device = chosen_device(options.device)
+    together = options.batch or (100 if device.type == "cuda" else 1)
+    with bar("solving", None) as advance:
+        found = compared(
+            problem, seeds, contenders, device=device, refine=options.truth_refine, together=together, on_part=advance
+        )
+    answer = {
+        "device": hardware(device), "seeds": list(seeds), "together": together, "truth_refine": options.truth_refine,
+        "truth_rel_l2": found.truth_rel_l2, "answers": found.answers(), "rows": found.table,
+    }  # fmt: skip
+    if options.record is not None:
+        about = {"recipe": recipe.name, "label": "pareto", "problem": to_json(problem)}
+        record(options.record, about | answer, options.words, device)
+    if options.picture is not None:
+        pareto_picture(options.picture, found, f"{recipe.name}, seeds {seeds[0]} to {seeds[-1]}, {hardware(device)}")
+    people.print(f"the truth itself may be off by {found.truth_rel_l2:.2g}")
+    for sentence in found.answers():
+        people.print(sentence, markup=False)
+    # What no row has is no column.
+    columns = [name for name in found.table[0] if name != "kind" and any(row[name] for row in found.table)]
+    show(options.json, answer, found.table, columns)
+
+
+def _bench_scale(options: argparse.Namespace):
+    from gfunk.experiments import chosen_device
+    from gfunk.recipes.book import recipe_named
+    from gfunk.records import hardware, record
+    from gfunk.scaling import measured
+
+    [name, *more] = options.variant or ["rectangles/ours"]
+    recipe_name, _, variant_name = name.partition("/")
+    if more or not variant_name:
+        raise InputError(f"bench scale takes one --variant RECIPE/VARIANT, not {' and '.join([name, *more])}")
+    recipe = recipe_named(recipe_name)
+    device = chosen_device(options.device)
+    is_gpu = device.type == "cuda"
+    nodes = options.nodes or ([1000, 5000, 20_000, 50_000, 100_000, 200_000] if is_gpu else [1000, 3000, 10_000])
+    modes = options.modes or ([25, 50, 100, 200, 500] if is_gpu else [25, 50, 100])
+    batch_size = options.batch or (4 if is_gpu else 1)
+    with bar("measuring", len(set(nodes)) * len(set(modes))) as advance:
+        found = measured(
+            recipe, recipe.variant(variant_name), nodes, modes, batch_size=batch_size, device=device, on_row=advance
+        )
+    exponents = {what: found.exponents(what) for what in ("epoch_seconds", "predict_ms", "eigensolve_seconds")}
+    rows = [asdict(row) for row in found.rows]
+    answer = {"variant": name, "device": hardware(device), "exponents": exponents, "rows": rows}
+    if options.record is not None:
+        record(options.record, {"recipe": recipe.name, "label": "scale", **answer}, options.words, device)
+    for what, found_exponents in exponents.items():
+        said = ", ".join(f"{of.replace('_', ' ')}^{p:.2f}" for of, p in found_exponents.items() if p is not None)
+        people.print(f"{what} ~ {said}")
     show(options.json, answer, rows)
 
 

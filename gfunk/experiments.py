@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from gfunk.activation import ACTIVE_MV
 from gfunk.batch import TrajectorySet, pack_trajectories
 from gfunk.batched_modes import batched_modes
 from gfunk.checkpoints import check_free
@@ -18,6 +19,8 @@ from gfunk.pretrained import load_pretrained
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.book import RECIPES
 from gfunk.recipes.recipe import Recipe, RecipeProblem, Variant
+from gfunk.recipes.tissue_data import TissueProblem
+from gfunk.rollout import FlowMap
 from gfunk.runs import RECORDS, RunCard, load_run, read_card, write_card
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import Prepared, View, prepare, prepare_fresh, viewed
@@ -119,24 +122,15 @@ def train_variant(
     """Train a variant on `data`/train and `data`/val into the run folder. Resuming demands the same settings and data."""
     if variant.training is None:
         raise InputError(f"variant {variant.name} has nothing to learn; evaluate it right away")
-    _check_modes(variant)
-    used = {data / "train": n_train, data / "val": n_val}
-    fingerprints = [dataset_fingerprint(split, sample_seeds(split)[:n]) for split, n in used.items()]
-    card = RunCard(
-        recipe=recipe.name,
-        problem=dataset_problem(data / "train"),
-        variant=variant,
-        data_fingerprint=" ".join(fingerprints),
-        commit=commit(),
-    )
+    card = run_card(recipe, variant, data, n_train=n_train, n_val=n_val)
     if resume:
-        _check_same(read_card(folder), card, folder)
+        check_same(read_card(folder), card, folder)
     else:
         check_free(folder)
         write_card(folder, card)
     train_set, val_set = (
-        load_split(split, variant.view, n=n, n_workers=n_workers, device=device, on_sample=on_sample).to(device)
-        for split, n in used.items()
+        load_split(data / split, variant.view, n=n, n_workers=n_workers, device=device, on_sample=on_sample).to(device)
+        for split, n in (("train", n_train), ("val", n_val))
     )
     operator = seeded_operator(variant).to(device)
     on_start(operator, train_set)
@@ -146,6 +140,20 @@ def train_variant(
         step=torch.compile(operator, dynamic=False) if compiles else None,
     )  # fmt: skip
     return operator, outcome
+
+
+def run_card(recipe: Recipe, variant: Variant, data: Path, *, n_train: int | None, n_val: int | None) -> RunCard:
+    """What training the variant on `data`/train and `data`/val will be."""
+    check_modes(variant)
+    used = {data / "train": n_train, data / "val": n_val}
+    fingerprints = [dataset_fingerprint(split, sample_seeds(split)[:n]) for split, n in used.items()]
+    return RunCard(
+        recipe=recipe.name,
+        problem=dataset_problem(data / "train"),
+        variant=variant,
+        data_fingerprint=" ".join(fingerprints),
+        commit=commit(),
+    )
 
 
 def seeded_operator(variant: Variant) -> nn.Module:
@@ -176,14 +184,34 @@ def evaluate_on(
     return evaluate(operator.to(device).eval(), data.to(device), variant.integrator, batch_size=batch_size)
 
 
-def _check_modes(variant: Variant):
+def evaluate_reported(operator: nn.Module, variant: Variant, problem: RecipeProblem, data: TrajectorySet) -> Evaluation:
+    """Errors at the times the problem reports, as `gfunk evaluate` takes them by itself."""
+    data, every = reported(variant, problem, data)
+    return evaluate(operator.eval(), data, variant.integrator, every=every, threshold=active_from(problem))
+
+
+def reported(variant: Variant, problem: RecipeProblem, data: TrajectorySet) -> tuple[TrajectorySet, int]:
+    """The saves a variant can predict, and from how many to how many of them errors are taken."""
+    every = problem.report_every
+    if isinstance(variant.integrator, FlowMap) and variant.integrator.longest_step > 1.01 * float(data.times[1]):
+        # Steps from one reported time to the next say nothing of those between.
+        return data.thinned(every), 1
+    return data, every
+
+
+def active_from(problem: RecipeProblem) -> float | None:
+    """The value, in model space, from which on tissue is active; None where nothing is to arrive."""
+    return (ACTIVE_MV - problem.offset) / problem.scale if isinstance(problem, TissueProblem) else None
+
+
+def check_modes(variant: Variant):
     wanted, view = getattr(variant.network, "n_modes", 0), variant.view
     # FNO's modes are the grid's own, not those of a Laplacian.
     if wanted > view.n_modes and not isinstance(variant.network, FNOConfig):
         raise InputError(f"network.n_modes is {wanted}, but view.n_modes only {view.n_modes}: set both")
 
 
-def _check_same(found: RunCard, wanted: RunCard, folder: Path):
+def check_same(found: RunCard, wanted: RunCard, folder: Path):
     for name in ("recipe", "problem", "variant", "data_fingerprint"):
         if to_json(getattr(found, name)) != to_json(getattr(wanted, name)):
             raise InputError(f"{folder}: was begun with another {name.replace('_', ' ')}; resume it with the same one")

@@ -115,7 +115,7 @@ def train(
     step: the operator as it should be called, for instance compiled; it shares the operator's parameters.
     replays: on a GPU, iterations are recorded and replayed, which is faster and holds more memory.
     """
-    _check(config, data, integrator)
+    check_training(config, data, integrator)
     _check_finite(data, validation)
     data, validation = (
         with_firsts(operator, each, config) if isinstance(integrator, Direct) else each for each in (data, validation)
@@ -203,8 +203,9 @@ def draws(
     drawn = []
     for chosen, n_nodes in _batches(config, sizes, rng):
         if isinstance(integrator, Direct):
-            saves = np.sort(rng.choice(np.arange(1, n_times), min(config.n_times, n_times - 1), replace=False))
-            drawn.append(Draw(chosen=chosen, saves=(0, *saves.tolist()), n_nodes=n_nodes))
+            # One of each stretch of time, so that no batch is of late times alone, when waves have passed.
+            stretches = np.array_split(np.arange(1, n_times), min(config.n_times, n_times - 1))
+            drawn.append(Draw(chosen=chosen, saves=(0, *(int(rng.choice(some)) for some in stretches)), n_nodes=n_nodes))
             continue
         stride, cuts = config.strides[rng.integers(len(config.strides))]
         n_steps = max(1, n_saves // stride)
@@ -384,7 +385,7 @@ def can_replay(data: TrajectorySet, integrator: Integrator | Direct) -> bool:
     return data.values.is_cuda and n_processes() == 1 and is_even and not isinstance(integrator, Adaptive)
 
 
-def _check(config: TrainingConfig, data: TrajectorySet, integrator: Integrator | Direct):
+def check_training(config: TrainingConfig, data: TrajectorySet, integrator: Integrator | Direct):
     known = {"loss": tuple(LOSSES), "schedule": ("halving", "cosine"), "optimizer": ("adam", "muon")}
     for name, choices in known.items():
         if getattr(config, name) not in choices:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 from toy_heat import logged, small_options, small_variant, toy_set, train_small
+from toy_waves import train_waves
 
 from gfunk.cli import main
 from gfunk.experiments import seeded_operator
@@ -19,6 +20,7 @@ from gfunk.training import TrainingConfig, train
 
 # Training samples, and trajectories a batch: 7 in batches of 2 leaves the second process without any in the last one.
 SIZES = {"even": (8, 4), "odd": (7, 2)}
+WAVES = {"batch_size": 2, "n_sizes": 2}
 
 
 def free_port() -> int:
@@ -59,12 +61,13 @@ def test_torchrun_with_two_processes_gives_the_losses_of_one(toy_data: Path, tmp
 
 
 def in_two_processes(rank: int, meeting: Path, data: Path, folder: Path):
-    """Four runs: the clock of one process says it is time for a checkpoint, the other's never does."""
+    """Five runs: the clock of one process says it is time for a checkpoint, the other's never does."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     interval = 0.0 if rank == 0 else 1e9
     for name, (n_train, batch_size) in SIZES.items():
         train_small(data, folder / name, n_train=n_train, settings={"batch_size": batch_size}, checkpoint_seconds=interval)
+    train_waves(folder / "waves", n_train=7, settings=WAVES, checkpoint_seconds=interval)
     for part in range(3):
         # Only the first process is out of time.
         minutes = 0.0 if rank == 0 else 1e9
@@ -81,7 +84,7 @@ def test_processes_whose_clocks_differ_agree_and_resume_exactly(toy_data: Path, 
     for process in two:
         process.start()
     for process in two:
-        process.join(timeout=60)
+        process.join(timeout=120)
     stuck = [process for process in two if process.is_alive()]
     for process in stuck:
         process.kill()
@@ -90,6 +93,9 @@ def test_processes_whose_clocks_differ_agree_and_resume_exactly(toy_data: Path, 
         train_small(toy_data, tmp_path / name, n_train=n_train, settings={"batch_size": batch_size})
         assert_same_losses(tmp_path / "two" / name, tmp_path / name)
         assert_same_weights(tmp_path / "two" / name, tmp_path / name)
+    train_waves(tmp_path / "waves", n_train=7, settings=WAVES)
+    assert_same_losses(tmp_path / "two" / "waves", tmp_path / "waves")
+    assert_same_weights(tmp_path / "two" / "waves", tmp_path / "waves")
     cut, whole = (read_arrays(tmp_path / "two" / name / "last.safetensors")[0] for name in ("cut", "odd"))
     assert all(np.array_equal(cut[name], whole[name]) for name in whole)
 

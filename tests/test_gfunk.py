@@ -405,7 +405,7 @@ def test_saving_memory_leaves_gradients_the_same_to_the_last_bit(config: GFuNKCo
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_the_network_compiles_whole_and_answers_the_same(backend: str):
+def test_the_networks_compile_whole_and_answer_the_same(backend: str):
     script = Path(__file__).with_name("compile_gfunk.py")
     done = subprocess.run([sys.executable, script, backend], capture_output=True, text=True, cwd=script.parents[1])
     assert done.returncode == 0, done.stderr[-2000:]

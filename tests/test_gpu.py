@@ -9,9 +9,11 @@ import pytest
 import torch
 from problems import with_diffusion
 from toy_heat import logged, small_options, small_variant, toy_set, train_small
+from toy_waves import train_waves, wave_set, wave_variant
 
 from gfunk.domain import rectangle
 from gfunk.experiments import evaluate_on, seeded_operator
+from gfunk.operators.arrival import Arrival, marched
 from gfunk.physics.monodomain import simulate_many
 from gfunk.physics.stimulus import Stimulus
 from gfunk.rollout import Adaptive
@@ -62,6 +64,51 @@ def test_settings_of_training_can_be_recorded(how: dict, toy_data: Path, tmp_pat
     _, replayed = train_small(toy_data, tmp_path / "replayed", settings=how, device="cuda")
     _, launched = train_small(toy_data, tmp_path / "launched", settings=how, device="cuda", replays=False)
     assert replayed.best_validation == pytest.approx(launched.best_validation, rel=1e-2)
+
+
+@pytest.mark.parametrize("how", [{}, {"n_sizes": 3}, {"half_precision": True}], ids=str)
+def test_recorded_iterations_of_a_direct_operator_learn_what_launched_ones_do(how: dict, tmp_path: Path):
+    # Times drawn anew for each batch are values to a recording: one serves them all.
+    settings, close = {"epochs": 6} | how, 1e-2 if how.get("half_precision") else 1e-3
+    _, replayed = train_waves(tmp_path / "replayed", settings=settings, device="cuda")
+    _, launched = train_waves(tmp_path / "launched", settings=settings, device="cuda", replays=False)
+    assert losses(tmp_path / "replayed") == pytest.approx(losses(tmp_path / "launched"), rel=close)
+    assert replayed.best_validation == pytest.approx(launched.best_validation, rel=close)
+
+
+def test_a_gpu_learns_waves_as_a_cpu_does(tmp_path: Path):
+    train_waves(tmp_path / "gpu", device="cuda")
+    train_waves(tmp_path / "cpu")
+    assert losses(tmp_path / "gpu") == pytest.approx(losses(tmp_path / "cpu"), rel=1e-3)
+
+
+def test_a_gpu_predicts_waves_as_a_cpu_does():
+    variant, data = wave_variant(), wave_set("val", 3)
+    operator = seeded_operator(variant)
+    on_cpu, on_gpu = (evaluate_on(operator, variant, data, torch.device(device)) for device in ("cpu", "cuda"))
+    assert on_gpu.rel_l2 == pytest.approx(on_cpu.rel_l2, rel=1e-4)
+
+
+def test_fronts_of_many_domains_arrive_on_a_gpu_when_they_do_on_a_cpu():
+    data, operator = wave_set("train", 8), seeded_operator(wave_variant())
+    assert isinstance(operator, Arrival)
+    start = data.values[:, 0]
+    on_cpu = operator.first(start, data.batch)
+    on_gpu = operator.to("cuda").first(start.to("cuda"), data.batch.to("cuda")).cpu()
+    # In ms.
+    torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-5, atol=1e-4)
+    # From random times, where a front comes from everywhere.
+    random = 5 * torch.rand(3, *start.shape[:2], generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(
+        marched(random.to("cuda"), data.batch.to("cuda")).cpu(), marched(random, data.batch), rtol=1e-5, atol=1e-4
+    )
+
+
+def test_a_resumed_run_of_waves_on_a_gpu_is_the_run_never_stopped(tmp_path: Path):
+    train_waves(tmp_path / "whole", device="cuda")
+    train_waves(tmp_path / "parts", device="cuda", minutes=0.0)
+    train_waves(tmp_path / "parts", device="cuda", resume=True)
+    assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
 
 
 def test_a_compiled_step_can_be_recorded(toy_data: Path, tmp_path: Path):

@@ -1,4 +1,7 @@
 import json
+import os
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +10,8 @@ from gfunk.cli import main
 from gfunk.errors import InputError
 from gfunk.operators.make import make_operator, n_parameters
 from gfunk.recipes.book import RECIPES, recipe_named
-from gfunk.recipes.recipe import Recipe, Variant
+from gfunk.recipes.recipe import SIZES, Recipe, Variant
+from gfunk.settings import to_json
 
 VARIANTS = [(recipe, variant) for recipe in RECIPES.values() for variant in recipe.variants]
 IDS = [f"{recipe.name}-{variant.name}" for recipe, variant in VARIANTS]
@@ -20,6 +24,7 @@ PAPER = {
     "atria": (283_040, 0.1642),
     "atria-190": (35_640, 0.0823),
 }
+every_recipe = pytest.mark.parametrize("recipe", RECIPES.values(), ids=list(RECIPES))
 
 
 def listed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -60,7 +65,7 @@ def test_a_variant_is_trained_just_if_it_has_parameters(recipe: Recipe, variant:
     assert (variant.training is not None) == (n_parameters(make_operator(variant.network)) > 0)
 
 
-@pytest.mark.parametrize("recipe", RECIPES.values(), ids=list(RECIPES))
+@every_recipe
 def test_variants_have_different_names_and_the_default_is_ours_where_there_is_one(recipe: Recipe):
     names = [variant.name for variant in recipe.variants]
     assert len(set(names)) == len(names)
@@ -72,3 +77,94 @@ def test_an_unknown_recipe_or_variant_is_refused_and_the_known_are_listed():
         recipe_named("soup")
     with pytest.raises(InputError, match="recipe heat has no variant 'theirs'; it has ours, paper"):
         recipe_named("heat").variant("theirs")
+
+
+@every_recipe
+def test_making_a_recipe_small_leaves_the_full_one_as_it_was(recipe: Recipe):
+    before = to_json(recipe)
+    small = recipe.sized("smoke")
+    assert to_json(recipe) == before and recipe.sized("full") is recipe
+    assert small.name == recipe.name
+    assert (small.problem, small.variants) == (recipe.smoke.problem, (recipe.smoke.ours,))
+    assert (small.n_train, small.n_val, small.n_test) == (recipe.smoke.n_train, recipe.smoke.n_val, recipe.smoke.n_test)
+
+
+@every_recipe
+def test_a_smoke_size_asks_the_same_question_of_a_smaller_network_of_the_same_kind(recipe: Recipe):
+    small, full = recipe.sized("smoke").variant(None), recipe.variant("ours")
+    assert type(recipe.smoke.problem) is type(recipe.problem)
+    assert (type(small.network), small.integrator) == (type(full.network), full.integrator)
+    assert n_parameters(make_operator(small.network)) < n_parameters(make_operator(full.network))
+    changed = {
+        each.name for each in fields(full.network) if getattr(small.network, each.name) != getattr(full.network, each.name)
+    }
+    assert changed <= {"width", "n_layers", "n_modes", "filter_width", "profile_width"}
+
+
+@every_recipe
+def test_the_settings_of_a_smoke_size_fit_each_other(recipe: Recipe):
+    small = recipe.sized("smoke")
+    ours, n_trajectories = small.variant("ours"), small.n_train * getattr(small.problem, "n_sites", 1)
+    n_saves = getattr(small.problem, "n_saves", None) or small.problem.pacing.n_saves
+    assert ours.training is not None and not ours.training.half_precision  # on a CPU it takes longer
+    assert ours.network.n_modes <= ours.view.n_modes
+    assert n_saves % ours.training.validation_stride == 0 and n_saves % small.problem.report_every == 0
+    assert ours.training.n_sizes <= n_trajectories and ours.training.batch_size <= n_trajectories
+    # Otherwise its learning rate would never have been what it should.
+    assert ours.training.warmup_iterations < ours.training.epochs * n_trajectories / ours.training.batch_size / 2
+
+
+@every_recipe
+def test_only_ours_has_a_smoke_size(recipe: Recipe):
+    with pytest.raises(InputError, match=f"recipe {recipe.name} has no variant 'paper' at smoke size; it has ours"):
+        recipe.sized("smoke").variant("paper")
+
+
+@pytest.mark.parametrize("command", ["recipes", "simulate heat --out nowhere", "train heat --data nowhere --out nowhere"])
+def test_an_unknown_size_is_refused_in_one_line(command: str, capsys: pytest.CaptureFixture[str]):
+    assert main([*command.split(), "--size", "tiny"]) == 2
+    said = capsys.readouterr().err
+    assert said == f"gfunk: recipe heat has no size 'tiny'; it has {', '.join(SIZES)}\n"
+
+
+def test_the_list_of_smoke_sizes_has_every_recipe_and_no_results_of_the_full_ones(capsys: pytest.CaptureFixture[str]):
+    assert main(["recipes", "--size", "smoke", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row["variant"]) for row in rows] == [(name, "ours") for name in RECIPES]
+    assert all(row["rel_l2"] is None and row["n_train"] == RECIPES[row["name"]].smoke.n_train for row in rows)
+
+
+def learned(
+    name: str, folder: Path, n: int | None, problem: list[str], training: list[str], capsys: pytest.CaptureFixture[str]
+) -> float:
+    """The test error after a smoke size has gone all the way, from the command line."""
+
+    def said(*words: str) -> Any:
+        assert main([*words, "--workers", "1", "--json"]) == 0, capsys.readouterr().err
+        return json.loads(capsys.readouterr().out)
+
+    data, run = str(folder / "data"), str(folder / "run")
+    changed = [word for setting in problem for word in ("--set", setting)] + ([] if n is None else ["--n", str(n)])
+    said("simulate", name, "--size", "smoke", "--out", data, *changed)
+    changed = [word for setting in training for word in ("--set", setting)]
+    said("train", name, "--size", "smoke", "--data", data, "--out", run, "--device", "cpu", *changed)
+    found = said("evaluate", run, "--data", data, "--device", "cpu")
+    assert (found["recipe"], found["variant"]) == (name, "ours")
+    return found["rel_l2"]
+
+
+def test_a_flat_smoke_size_learns_waves_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("GFUNK_COMPILE", raising=False)
+    problem = ["pacing.n_saves=10", "shortest_mm=5", "longest_mm=7"]
+    training = ["training.epochs=60", "training.warmup_iterations=5", "training.learning_rate=5e-3"]
+    # Before it has learned anything it predicts about nothing, an error of 1.
+    assert learned("rectangles", tmp_path, 2, problem, training, capsys) < 0.4
+    assert "GFUNK_COMPILE" not in os.environ  # what comes next is compiled again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["single-atrium", "atria", "atria-190"])
+def test_a_smoke_size_learns_waves_on_atria(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert learned(name, tmp_path, None, [], [], capsys) < 0.2

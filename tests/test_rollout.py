@@ -15,7 +15,7 @@ from gfunk.domain import unit_square
 from gfunk.errors import InputError
 from gfunk.operators.gfunk import GFuNKConfig
 from gfunk.operators.modes import ExactModes, ExactModesConfig
-from gfunk.rollout import RK4, Adaptive, Euler, FlowMap, Integrator, rollout
+from gfunk.rollout import RK4, Adaptive, Direct, Euler, FlowMap, Integrator, rollout
 
 BATCH = batch_of(unit_square(3), n_modes=4)
 START = random_field(2, 9)
@@ -50,6 +50,22 @@ class Counting:
     def __call__(self, u: Tensor, batch: Batch, tau: Tensor) -> Tensor:
         self.taus.append(float(tau))
         return torch.zeros_like(u)
+
+
+class Solved:
+    """The linear system's solution at any times; it keeps count of how often the first state is looked at."""
+
+    def __init__(self):
+        self.system = Linear()
+        self.n_firsts = 0
+
+    def first(self, u: Tensor, batch: Batch) -> Tensor:
+        self.n_firsts += 1
+        return torch.cat([u, torch.ones_like(u)], dim=-1)
+
+    def __call__(self, first: Tensor, batch: Batch, times: Tensor) -> Tensor:
+        start, ones = first.split(1, dim=-1)
+        return torch.stack([self.system.solution(start * ones, float(time)) for time in times], dim=1)
 
 
 @torch.no_grad()
@@ -174,10 +190,22 @@ def test_the_first_saved_value_is_the_initial_one_and_progress_is_told_after_eac
     assert len(seen) == 3
 
 
+@torch.no_grad()
+@given(durations=st.lists(st.floats(0.01, 0.5), min_size=1, max_size=6))
+def test_a_direct_operator_is_asked_once_for_all_times_since_the_first_state(durations: list[float]):
+    solved = Solved()
+    got = rollout(solved, START, BATCH, durations, Direct())
+    assert solved.n_firsts == 1
+    assert torch.equal(got[:, 0], START)
+    for later, time in zip(got[:, 1:].unbind(1), np.cumsum(durations), strict=True):
+        torch.testing.assert_close(later, solved.system.solution(START, float(time)), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("duration", [0.0, -0.1, float("nan"), float("inf")])
-def test_output_times_that_do_not_rise_are_refused(duration: float):
+@pytest.mark.parametrize("method", [Euler(step=0.1), Direct()])
+def test_output_times_that_do_not_rise_are_refused(method: Integrator | Direct, duration: float):
     with pytest.raises(InputError, match="output times must rise"):
-        rollout(logistic, START, BATCH, [0.1, duration], Euler(step=0.1))
+        rollout(Solved() if isinstance(method, Direct) else logistic, START, BATCH, [0.1, duration], method)
 
 
 @pytest.mark.parametrize("method", [lambda step: FlowMap(longest_step=step), lambda step: Euler(step=step)])

@@ -22,11 +22,14 @@ from toy_heat import (
     train_small,
     without_clock,
 )
+from toy_waves import SMALL, train_waves, wave_set, wave_variant
 
 from gfunk.batch import TrajectorySet
 from gfunk.checkpoints import load_weights, save_weights
 from gfunk.errors import InputError
+from gfunk.evaluation import evaluate
 from gfunk.experiments import load_split, seeded_operator, train_variant
+from gfunk.operators.arrival import Arrival
 from gfunk.operators.make import make_operator
 from gfunk.recipes.heat import heat
 from gfunk.rollout import Direct, Euler, FlowMap
@@ -41,6 +44,7 @@ from gfunk.training import (
     mean_loss,
     n_batches,
     train,
+    with_firsts,
 )
 
 TRAINED = ("ours", "paper", "fno", "gnn", "gnn-unweighted")
@@ -80,12 +84,31 @@ def test_one_trajectory_is_learned_by_heart(toy_data: Path, tmp_path: Path, name
     assert mean_loss(operator, one, variant.integrator, config_of(variant)) < before / 4
 
 
+def test_waves_are_learned_by_heart_from_when_they_arrive(tmp_path: Path):
+    network = replace(SMALL, width=16, n_layers=2, filter_width=16, n_latents=4, profile_width=32)
+    variant = wave_variant(network, epochs=150, learning_rate=1e-2, batch_size=2, validate_every=150, n_times=8)
+    two, operator = wave_set("train", 2), seeded_operator(variant)
+    assert evaluate(operator, two, variant.integrator).rel_l2 > 0.5
+    train(operator, two, two, variant.integrator, config_of(variant), tmp_path)
+    assert evaluate(operator, two, variant.integrator).rel_l2 < 0.06
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_run_stopped_after_every_epoch_and_resumed_is_the_run_never_stopped(toy_data: Path, tmp_path: Path, name: str):
     train_small(toy_data, tmp_path / "whole", name)
     outcomes = [train_small(toy_data, tmp_path / "cut", name, resume=part > 0, minutes=0.0)[1] for part in range(3)]
     assert [outcome.reason for outcome in outcomes] == ["time is up", "time is up", "done"]
     assert [outcome.epochs for outcome in outcomes] == [1, 2, 3]
+    assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_sizes": 3}, {"half_precision": True}], ids=str)
+def test_a_direct_operator_stopped_after_every_epoch_and_resumed_is_as_if_never_stopped(
+    tmp_path: Path, settings: dict[str, Any]
+):
+    train_waves(tmp_path / "whole", settings=settings)
+    outcomes = [train_waves(tmp_path / "cut", settings=settings, resume=part > 0, minutes=0.0)[1] for part in range(3)]
+    assert [outcome.reason for outcome in outcomes] == ["time is up", "time is up", "done"]
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
 
 
@@ -128,7 +151,47 @@ def test_direct_draws_cover_every_trajectory_once_and_pad_to_the_largest_of_a_gr
         for draw in drawn:
             assert draw.saves[0] == 0 and len(set(draw.saves)) == 6 and max(draw.saves) <= 29
             assert sizes[draw.chosen].max() <= draw.n_nodes
-        assert {draw.n_nodes for draw in drawn} == {np.sort(sizes)[-1]} if n_sizes == 1 else {106, 113, 120}
+        assert {draw.n_nodes for draw in drawn} == ({120} if n_sizes == 1 else {106, 113, 120})
+
+
+def test_batches_of_like_size_are_padded_less_and_learn_too(tmp_path: Path):
+    sizes, sets = {}, (wave_set("train", 8), wave_set("val", 3))
+    largest = max(sets[0].n_nodes())
+    for n_sizes in (1, 3):
+        variant = wave_variant(n_sizes=n_sizes, epochs=6, learning_rate=1e-2)
+        operator, seen = seeded_operator(variant), []
+
+        def step(first: torch.Tensor, *rest: Any, operator: Any = operator, seen: list[int] = seen) -> torch.Tensor:
+            if torch.is_grad_enabled():
+                seen.append(first.shape[1])
+            return operator(first, *rest)
+
+        train(operator, *sets, variant.integrator, config_of(variant), tmp_path / str(n_sizes), step=step)
+        losses = [row["loss"] for row in logged(tmp_path / str(n_sizes))]
+        assert losses[-1] < 0.6 * losses[0]
+        sizes[n_sizes] = seen
+    assert set(sizes[1]) == {largest}
+    assert len(set(sizes[3])) == 3 and max(sizes[3]) == largest
+    assert np.mean(sizes[3]) < 0.95 * largest
+
+
+def test_the_first_states_found_before_training_are_those_of_each_trajectory_alone():
+    variant, data = wave_variant(), wave_set("train", 8)
+    operator = seeded_operator(variant)
+    assert isinstance(operator, Arrival)
+    firsts = with_firsts(operator, data, config_of(variant)).firsts
+    assert firsts is not None
+    for number, (n_nodes, first) in enumerate(zip(data.n_nodes(), firsts, strict=True)):
+        batch, values = data.take(torch.tensor([number]), n_nodes=int(n_nodes))
+        torch.testing.assert_close(first[:n_nodes], operator.first(values[:, 0], batch)[0], rtol=0, atol=1e-5)
+        assert (first[n_nodes:] == 0).all()
+
+
+def test_a_loss_over_whole_trajectories_is_that_of_a_rollout_at_every_so_many_saves():
+    variant, data = wave_variant(validation_stride=4), wave_set("val", 3)
+    operator = seeded_operator(variant)
+    got = mean_loss(operator, with_firsts(operator, data, config_of(variant)), variant.integrator, config_of(variant))
+    assert got == pytest.approx(evaluate(operator, data, variant.integrator, every=4).rel_l2, rel=1e-5)
 
 
 def test_the_coarse_part_of_a_training_is_that_of_an_integrator_with_one_step_a_save(toy_data: Path, tmp_path: Path):
@@ -388,6 +451,10 @@ def test_only_the_flow_maps_steps_are_cut(toy_data: Path, tmp_path: Path):
         ({"learning_rate": -1e-3}, "training.learning_rate"),
         ({"clip": 0.0}, "training.clip"),
         ({"growth_power": 0.0}, "training.growth_power"),
+        ({"n_times": 0}, "training.n_times must be positive"),
+        ({"n_sizes": 0}, "training.n_sizes must be positive"),
+        ({"n_sizes": 11}, "training.n_sizes is 11, more than the 10 trajectories"),
+        ({"validation_stride": 4}, "training.validation_stride 4 doesn't divide 6 saves"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(toy_data: Path, tmp_path: Path, settings: dict[str, Any], said: str):

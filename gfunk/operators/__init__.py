@@ -21,10 +21,10 @@ class Operator(Protocol):
 class DirectOperator(Protocol):
     """u at any times from the first state alone."""
 
-    def first(self, u: Float[Tensor, "batch node channel"], batch: Batch) -> Float[Tensor, "batch node channel"]:
+    def first(self, u: Float[Tensor, "batch node channel"], batch: Batch) -> Float[Tensor, "batch node input"]:
         """The first state with all that has to be found of it once: nothing in it is learned."""
         ...
 
     def __call__(
-        self, first: Float[Tensor, "batch node channel"], batch: Batch, times: Float[Tensor, " time"]
+        self, first: Float[Tensor, "batch node input"], batch: Batch, times: Float[Tensor, " time"]
     ) -> Float[Tensor, "batch time node channel"]: ...

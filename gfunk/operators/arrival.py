@@ -56,12 +56,12 @@ class Arrival(nn.Module):
             # At first the front runs at its one speed.
             self.last.weight[0] *= 0.01
 
-    def first(self, u: Float[Tensor, "batch node channel"], batch: Batch) -> Float[Tensor, "batch node channel"]:
+    def first(self, u: Float[Tensor, "batch node channel"], batch: Batch) -> Float[Tensor, "batch node input"]:
         """u, when the front will arrive, and how long ago it came."""
         return torch.cat([u, *front_times(u, batch, self.config)], dim=-1)
 
     def forward(
-        self, first: Float[Tensor, "batch node channel"], batch: Batch, times: Float[Tensor, " time"]
+        self, first: Float[Tensor, "batch node input"], batch: Batch, times: Float[Tensor, " time"]
     ) -> Float[Tensor, "batch time node channel"]:
         arrival, latents = self.arrival(first, batch)
         # Not in half precision: u is steep in the time.
@@ -71,7 +71,7 @@ class Arrival(nn.Module):
         return torch.where(batch.is_node[:, None, :, None], torch.cat(parts, dim=1), 0)
 
     def arrival(
-        self, first: Float[Tensor, "batch node channel"], batch: Batch
+        self, first: Float[Tensor, "batch node input"], batch: Batch
     ) -> tuple[Float[Tensor, "batch node 1"], Float[Tensor, "batch node feature"]]:
         """When the wave arrives at each place, negative where it has been, and what the place tells its profile."""
         batch = batch.with_modes(self.config.n_modes)
@@ -180,4 +180,6 @@ def across(
     slack = side - rise.square()
     bend = -rise * torch.sqrt(height / (side * slack.clamp_min(1e-6 * side)))
     place = torch.where(slack > 0, (bend - offset).clamp(0, 1), (rise < 0).to(side.dtype))
-    return first + place * rise + torch.sqrt(side * (place + offset).square() + height)
+    # Not first + rise at the second end: where the first is late beyond all, that would round the second.
+    leaving = torch.where(place < 1, first + place * rise, second)
+    return leaving + torch.sqrt(side * (place + offset).square() + height)

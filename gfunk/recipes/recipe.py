@@ -1,6 +1,6 @@
 """Recipe: an experiment as data. A recipe has one problem and several variants, each a way to learn it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gfunk.errors import InputError
 from gfunk.operators.make import NetworkConfig
@@ -28,6 +28,20 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Smoke:
+    """A recipe made so small that two cores simulate and train it in minutes: it shows that all works, not how well."""
+
+    problem: RecipeProblem
+    ours: Variant
+    n_train: int
+    n_val: int
+    n_test: int
+
+
+SIZES = ("full", "smoke")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A problem, how much data it has, and the variants; the default variant is `ours` where there is one."""
 
@@ -39,10 +53,28 @@ class Recipe:
     n_val: int
     n_test: int
     variants: tuple[Variant, ...]
+    smoke: Smoke
+
+    def sized(self, size: str) -> "Recipe":
+        """This recipe at one of SIZES; `ours` is the only variant of a smoke size."""
+        if size not in SIZES:
+            raise InputError(f"recipe {self.name} has no size {size!r}; it has {', '.join(SIZES)}")
+        if size == "full":
+            return self
+        small = self.smoke
+        return replace(
+            self,
+            problem=small.problem,
+            variants=(small.ours,),
+            n_train=small.n_train,
+            n_val=small.n_val,
+            n_test=small.n_test,
+        )
 
     def variant(self, name: str | None) -> Variant:
         known = {variant.name: variant for variant in self.variants}
         chosen = name or ("ours" if "ours" in known else self.variants[0].name)
         if chosen not in known:
-            raise InputError(f"recipe {self.name} has no variant {chosen!r}; it has {', '.join(known)}")
+            where = " at smoke size" if self.variants == (self.smoke.ours,) else ""
+            raise InputError(f"recipe {self.name} has no variant {chosen!r}{where}; it has {', '.join(known)}")
         return known[chosen]

@@ -1,0 +1,493 @@
+"""Operators and settings compared fairly: the same data, device and seconds of training, several seeds, no test data.
+
+A lever is one change of a variant. Each of its runs lies in a folder of its own, an ordinary run; what is there is not
+trained again, what was broken goes on.
+"""
+
+import gc
+import re
+import shlex
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from math import isfinite
+from pathlib import Path
+from statistics import fmean, median, stdev
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gfunk.batch import TrajectorySet
+from gfunk.errors import InputError
+from gfunk.experiments import (
+    check_modes,
+    check_same,
+    dataset_problem,
+    evaluate_reported,
+    load_split,
+    run_card,
+    seeded_operator,
+)
+from gfunk.operators.make import n_parameters
+from gfunk.recipes.recipe import Recipe, Variant
+from gfunk.replay import Replay
+from gfunk.rollout import Direct
+from gfunk.runs import RunCard, read_card, write_card
+from gfunk.settings import to_json, with_overrides
+from gfunk.simulation import View
+from gfunk.store import read_object, write_json
+from gfunk.training import (
+    Draw,
+    Epoch,
+    TrainingConfig,
+    can_replay,
+    check_training,
+    draws,
+    horizon,
+    make_optimizers,
+    mean_loss,
+    n_batches,
+    put_gradients,
+    train,
+    with_firsts,
+)
+
+AS_IT_IS = "as it is"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lever:
+    """A variant with some of its settings changed. Its epochs and seed are not its own: seconds and runs decide them."""
+
+    name: str
+    settings: tuple[str, ...]
+    variant: Variant
+
+    @property
+    def folder(self) -> str:
+        return re.sub(r"[^\w.-]+", "-", self.name).strip("-.")
+
+    @property
+    def training(self) -> TrainingConfig:
+        assert self.variant.training is not None  # by levers_of
+        return self.variant.training
+
+    def run(self, seed: int, epochs: int) -> Variant:
+        return replace(self.variant, training=replace(self.training, seed=seed, epochs=epochs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """What a run came to, on the validation split."""
+
+    seed: int
+    val_rel_l2: float
+    val_rel_h1: float
+    lat_error_ms: float | None  # of waves
+    parameters: int
+    epochs: int
+    seconds: float  # of training, with compilation and recording
+    milliseconds_per_trajectory: float
+    commit: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A lever's runs: means over those that ended, and why others did not."""
+
+    lever: str
+    settings: str
+    val_rel_l2: float | None
+    spread: float | None  # standard deviation over two seeds or more
+    seeds: int
+    lat_error_ms: float | None
+    parameters: int | None
+    epochs: int | None
+    seconds: float | None
+    milliseconds_per_trajectory: float | None
+    failed: str | None
+    runs: tuple[Score, ...]
+
+
+def levers_of(recipe: Recipe, variant: str | None, settings: Sequence[str], texts: Iterable[str]) -> list[Lever]:
+    """The variant as it is (with the settings), then each `NAME: KEY=VALUE ...`; `variant=NAME` starts from another one."""
+    base = _lever(recipe, recipe.variant(variant), AS_IT_IS, settings)
+    levers = [base]
+    for text in texts:
+        name, _, rest = text.partition(":")
+        try:
+            words = shlex.split(rest)
+        except ValueError as error:
+            raise InputError(f"lever {text!r}: {error}") from error
+        if not name.strip() or not words:
+            raise InputError(f"lever {text!r}: write it as NAME: KEY=VALUE ...")
+        levers.append(_lever(recipe, base.variant, name.strip(), words))
+    for folder, count in Counter(lever.folder for lever in levers).items():
+        if count > 1 or not folder:
+            raise InputError(f"{count} levers would have the folder {folder!r}: give each a name of its own")
+    return levers
+
+
+def read_levers(path: Path) -> list[str]:
+    """One lever a line; `#` begins a remark."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: can't be read ({error})") from error
+    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+
+def _lever(recipe: Recipe, base: Variant, name: str, words: Sequence[str]) -> Lever:
+    settings = []
+    for word in words:
+        key, _, value = word.partition("=")
+        if key in ("training.epochs", "training.seed"):
+            raise InputError(
+                f"lever {name!r}: {key} can't be set: the seconds decide the epochs, and all have the same seeds"
+            )
+        if key == "variant":
+            base = recipe.variant(value)
+        else:
+            settings.append(word)
+    try:
+        variant = with_overrides(base, settings)
+        check_modes(variant)
+    except InputError as error:
+        raise InputError(f"lever {name!r}: {str(error).removeprefix('--set ')}") from error
+    if variant.training is None:
+        raise InputError(
+            f"lever {name!r}: {variant.name} has nothing to learn: `gfunk evaluate --split val` tells its error"
+        )
+    try:
+        seeded_operator(variant)
+    except (ValueError, RuntimeError, ArithmeticError) as error:
+        raise InputError(f"lever {name!r}: no such network: {error}") from error
+    return Lever(name=name, settings=tuple(words), variant=variant)
+
+
+def compare(
+    recipe: Recipe,
+    levers: Sequence[Lever],
+    data: Path,
+    out: Path,
+    *,
+    seconds: float,
+    n_seeds: int,
+    device: torch.device,
+    hardware: str,
+    n_train: int | None = None,
+    n_workers: int = 1,
+    compiles: bool = False,
+    on_sample: Callable[[], None] = lambda: None,
+    on_start: Callable[[Lever, int, int], None] = lambda *_: None,
+    on_epoch: Callable[[Epoch], None] = lambda _: None,
+    on_end: Callable[[Lever, int, Score | str], None] = lambda *_: None,
+) -> list[Row]:
+    """Train each lever with seeds 0, 1, ... in the same seconds; a row each: the first as it is, the others by their error.
+
+    Data are read and their modes found once for all levers that see the domains by the same Laplacian. How many epochs fit
+    into the seconds is measured before a lever's first run, and stands in the cards of all its runs: from then on nothing
+    depends on the clock. A lever that fails says why in its row, and the others go on.
+    on_start, on_end: the lever, the seed, and the epochs or what the run came to.
+    """
+    if not 0 < seconds < float("inf"):
+        raise InputError(f"--seconds must be positive, not {seconds}")
+    card = run_card(recipe, levers[0].variant, data, n_train=n_train, n_val=None)
+    terms = {
+        "recipe": recipe.name, "data": card.data_fingerprint, "seconds": seconds, "compile": compiles, "hardware": hardware,
+    }  # fmt: skip
+    _check_terms(out / "comparison.json", terms)
+    epochs = {lever.name: n for lever in levers if (n := _begun_epochs(lever, out))}
+    write_json(out / "comparison.json", terms)
+    failures: dict[str, str] = {}
+
+    def failed(lever: Lever, seed: int, error: Exception):
+        reason = " ".join((str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}").split())
+        failures.setdefault(lever.name, reason[:300])
+        on_end(lever, seed, reason)
+
+    def load(view: View) -> list[TrajectorySet]:
+        return [
+            load_split(data / split, view, n=n, n_workers=n_workers, device=device, on_sample=on_sample).to(device)
+            for split, n in (("train", n_train), ("val", None))
+        ]
+
+    def scored(lever: Lever, seed: int, sets: list[TrajectorySet]) -> Score:
+        train_set, val_set = (_with_modes(each, lever.variant.view.n_modes) for each in sets)
+        if lever.name not in epochs:
+            check_training(lever.training, train_set, lever.variant.integrator)
+            pace = measured_pace(lever.variant, train_set, val_set, limit_seconds=seconds / 40, compiles=compiles)
+            epochs[lever.name] = epochs_within(seconds, lever.training, len(train_set.times) - 1, pace)
+        on_start(lever, seed, epochs[lever.name])
+        run = replace(card, variant=lever.run(seed, epochs[lever.name]))
+        return _scored(run, train_set, val_set, data, run_folder(out, lever, seed), hardware, compiles, on_epoch)
+
+    missing = missing_runs(levers, out, n_seeds)
+    for alike in _by_view(lever for lever in levers if any(lever == each for each, _ in missing)):
+        sets: list[TrajectorySet] = []
+        while alike and not sets:
+            # Who asks for fewer modes takes the lowest of these.
+            n_modes = max(lever.variant.view.n_modes for lever in alike)
+            try:
+                sets = load(replace(alike[0].variant.view, n_modes=n_modes))
+            except Exception as error:  # there may be too many modes for these meshes, or for the memory: not for the others
+                for lever in [each for each in alike if each.variant.view.n_modes == n_modes]:
+                    failed(lever, 0, error)
+                    alike.remove(lever)
+        for lever, seed in [(lever, seed) for lever, seed in missing if lever in alike]:
+            try:
+                on_end(lever, seed, scored(lever, seed, sets))
+            except Exception as error:  # whatever it is, it is this lever's alone
+                failed(lever, seed, error)
+            # What a run leaves in memory, the next one, or its clock, would feel.
+            _forget(device)
+        del sets
+        _forget(device)
+    rows = [_row(lever, out, n_seeds, failures.get(lever.name)) for lever in levers]
+    if not any(row.seeds for row in rows):
+        raise InputError(f"every lever failed, the first because {rows[0].failed}")
+    return [rows[0], *sorted(rows[1:], key=lambda row: _last_if_none(row.val_rel_l2))]
+
+
+def run_folder(out: Path, lever: Lever, seed: int) -> Path:
+    return out / lever.folder / f"seed-{seed}"
+
+
+def missing_runs(levers: Sequence[Lever], out: Path, n_seeds: int) -> list[tuple[Lever, int]]:
+    """What is still to be trained, all levers with one seed before any with the next."""
+    runs = [(lever, seed) for seed in range(n_seeds) for lever in levers]
+    return [run for run in runs if not (run_folder(out, *run) / "score.json").exists()]
+
+
+def _check_terms(path: Path, terms: dict[str, object]):
+    found = read_object(path) if path.exists() else terms
+    for name, value in terms.items():
+        if found.get(name) != value:
+            known = "" if name == "data" else f" ({found.get(name)}, not {value})"
+            raise InputError(f"{path.parent}: was begun with other {name}{known}: compare in another folder")
+
+
+def _begun_epochs(lever: Lever, out: Path) -> int | None:
+    """The epochs of the lever's runs in the folder, which must be of the same settings; None if there are none."""
+    epochs = None
+    for path in sorted((out / lever.folder).glob("seed-*/run.json")):
+        found = read_card(path.parent).variant
+        assert found.training is not None  # as compare wrote it
+        epochs = found.training.epochs
+        if to_json(found) != to_json(lever.run(found.training.seed, epochs)):
+            raise InputError(f"{path.parent}: was begun with other settings: give the lever {lever.name!r} another name")
+    return epochs
+
+
+def _by_view(levers: Iterable[Lever]) -> Iterator[list[Lever]]:
+    """Levers whose domains are the same but for the number of modes."""
+    alike: dict[View, list[Lever]] = {}
+    for lever in levers:
+        alike.setdefault(replace(lever.variant.view, n_modes=1), []).append(lever)
+    yield from alike.values()
+
+
+def _with_modes(data: TrajectorySet, n_modes: int) -> TrajectorySet:
+    """As if no more modes had been found: gathering those that a lever does not use would cost it time."""
+    batch = data.batch.with_modes(n_modes)
+    whole = {name: getattr(batch, name).contiguous() for name in ("eigenvalues", "analysis", "synthesis")}
+    return replace(data, batch=replace(batch, **whole))
+
+
+def _scored(
+    card: RunCard,
+    train_set: TrajectorySet,
+    val_set: TrajectorySet,
+    data: Path,
+    folder: Path,
+    hardware: str,
+    compiles: bool,
+    on_epoch: Callable[[Epoch], None],
+) -> Score:
+    """Train into the folder, or go on there; what it came to is written there too."""
+    variant, training = card.variant, card.variant.training
+    assert training is not None
+    if (folder / "run.json").exists():
+        check_same(read_card(folder), card, folder)
+    else:
+        write_card(folder, card)
+    operator = seeded_operator(variant).to(train_set.values.device)
+    step = _step(operator, compiles)
+    outcome = train(
+        operator, train_set, val_set, variant.integrator, training, folder, resume=True, step=step, on_epoch=on_epoch
+    )
+    evaluated = partial(evaluate_reported, operator, variant, dataset_problem(data / "val"), val_set)
+    evaluated()  # the first time a GPU also loads its kernels
+    result = evaluated()
+    score = Score(
+        seed=training.seed,
+        val_rel_l2=result.rel_l2,
+        val_rel_h1=result.rel_h1,
+        lat_error_ms=result.summary()["lat_error_ms"],
+        parameters=n_parameters(operator),
+        epochs=outcome.epochs,
+        seconds=outcome.seconds,
+        milliseconds_per_trajectory=1e3 * result.seconds / len(result.rows),
+        commit=card.commit,
+    )
+    write_json(folder / "outcome.json", asdict(outcome) | {"hardware": hardware, "commit": card.commit})
+    write_json(folder / "score.json", asdict(score))
+    return score
+
+
+def _score(folder: Path) -> Score:
+    try:
+        return Score(**read_object(folder / "score.json"))
+    except TypeError as error:
+        raise InputError(f"{folder / 'score.json'}: {error}; delete it, and the run is scored again") from error
+
+
+def _row(lever: Lever, out: Path, n_seeds: int, failed: str | None) -> Row:
+    folders = [run_folder(out, lever, seed) for seed in range(n_seeds)]
+    runs = tuple(_score(folder) for folder in folders if (folder / "score.json").exists())
+
+    def mean(name: str) -> float | None:
+        there = [value for run in runs if (value := getattr(run, name)) is not None]
+        return fmean(there) if there else None
+
+    return Row(
+        lever=lever.name,
+        settings=shlex.join(lever.settings),
+        val_rel_l2=mean("val_rel_l2"),
+        spread=stdev(run.val_rel_l2 for run in runs) if len(runs) > 1 else None,
+        seeds=len(runs),
+        lat_error_ms=mean("lat_error_ms"),
+        parameters=runs[0].parameters if runs else None,
+        epochs=runs[0].epochs if runs else None,
+        seconds=mean("seconds"),
+        milliseconds_per_trajectory=mean("milliseconds_per_trajectory"),
+        failed=failed,
+        runs=runs,
+    )
+
+
+def _last_if_none(error: float | None) -> float:
+    return error if error is not None and isfinite(error) else float("inf")
+
+
+def _step(operator: nn.Module, compiles: bool) -> Callable[..., Tensor]:
+    if not compiles:
+        return operator
+    # Of the networks before, compiled code is of no use, and there is a limit to how much of it is kept.
+    torch.compiler.reset()
+    return torch.compile(operator, dynamic=False)
+
+
+def _forget(device: torch.device):
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+# How long training takes.
+
+N_TRIAL = 1000  # epochs of a training whose kinds of epochs are looked at
+N_TIMED = 16  # iterations of a kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """Seconds of an epoch at its shortest and longest horizon, in coarse steps (True) or not, and of a validation."""
+
+    epoch: dict[bool, dict[int, float]]
+    validation: float
+
+
+def epochs_within(seconds: float, config: TrainingConfig, n_saves: int, pace: Pace) -> int:
+    """The most epochs whose iterations and validations take no longer; one at least.
+
+    An epoch between the horizons measured takes what lies between their times, as each save takes the same.
+    """
+
+    def total(epochs: int) -> float:
+        trial = replace(config, epochs=epochs)
+        kinds = Counter(_kind(trial, epoch, n_saves) for epoch in range(epochs))
+        learning = sum(
+            count * _interpolated(n, pace.epoch.get(coarse) or pace.epoch[not coarse])
+            for (coarse, n), count in kinds.items()
+        )
+        return learning + -(-epochs // config.validate_every) * pace.validation
+
+    shortest = min(min(times.values()) for times in pace.epoch.values())
+    return max(1, bisect_right(range(1, int(seconds / shortest) + 2), seconds, key=total))
+
+
+def measured_pace(
+    variant: Variant, data: TrajectorySet, validation: TrajectorySet, *, limit_seconds: float, compiles: bool = False
+) -> Pace:
+    """Times some iterations of the epochs with the fewest and with the most saves, on an operator that is thrown away.
+
+    Each is done once beforehand, so compiling and recording don't count: N_TIMED of them, which come in random order, or
+    as many as fit into limit_seconds; then all again and again for as long, of which the median counts. Nothing is learned
+    (a rate of 0), so nothing can blow up.
+    """
+    assert variant.training is not None
+    integrator, device = variant.integrator, data.values.device
+    config = replace(variant.training, epochs=N_TRIAL, learning_rate=0.0)
+    operator = seeded_operator(variant).to(device)
+    step = _step(operator, compiles)
+    if isinstance(integrator, Direct):
+        data, validation = (with_firsts(operator, each, config) for each in (data, validation))
+    replay = Replay(can_replay(data, integrator))
+    optimizers = make_optimizers(operator, config)
+    times, sizes = data.times.tolist(), data.n_nodes()
+
+    def iterate(draw: Draw):
+        put_gradients(operator, step, data, times, integrator, config, draw, replay)
+        nn.utils.clip_grad_norm_(operator.parameters(), config.clip)
+        for optimizer in optimizers:
+            optimizer.step()
+
+    epochs: dict[bool, dict[int, float]] = {}
+    example = {_kind(config, epoch, len(times) - 1): epoch for epoch in range(N_TRIAL)}
+    for is_coarse in {coarse for coarse, _ in example}:
+        horizons = [n for coarse, n in example if coarse == is_coarse]
+        for n in {min(horizons), max(horizons)}:
+            # An epoch may have but a few: of other seeds, more of the same kind.
+            seeds = (replace(config, seed=seed) for seed in range(N_TIMED))
+            drawn = chain.from_iterable(draws(each, example[is_coarse, n], sizes, len(times), integrator) for each in seeds)
+            actions = [partial(iterate, draw) for draw in islice(drawn, N_TIMED)]
+            iteration = _seconds_each(actions, device, limit_seconds)
+            epochs.setdefault(is_coarse, {})[n] = iteration * n_batches(config, data.n_trajectories)
+    validate = partial(mean_loss, step, validation, integrator, config, replay)
+    return Pace(epoch=epochs, validation=_seconds_each([validate], device, limit_seconds))
+
+
+def _kind(config: TrainingConfig, epoch: int, n_saves: int) -> tuple[bool, int]:
+    """What the time of an epoch depends on: whether its steps are coarse, and how many saves it predicts."""
+    return epoch < config.coarse_part * config.epochs, horizon(config, epoch, n_saves)
+
+
+def _interpolated(n: int, known: dict[int, float]) -> float:
+    horizons = sorted(known)
+    return float(np.interp(n, horizons, [known[each] for each in horizons]))
+
+
+def _seconds_each(actions: Sequence[Callable[[], object]], device: torch.device, limit_seconds: float) -> float:
+    started, warm = _clock(device), 0
+    while warm < len(actions) and (warm == 0 or _clock(device) - started < limit_seconds):
+        actions[warm]()
+        warm += 1
+    passes: list[float] = []
+    while not passes or sum(passes) < limit_seconds:
+        started = _clock(device)
+        for action in actions[:warm]:
+            action()
+        passes.append(_clock(device) - started)
+    return median(passes) / warm
+
+
+def _clock(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

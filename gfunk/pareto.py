@@ -1,0 +1,468 @@
+"""Error against cost: operators beside the solver at several edges and steps, all against the same waves solved finely."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import isfinite, log2
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+
+from gfunk.activation import ACTIVE_MV, arrival_errors
+from gfunk.batch import Batch, pack
+from gfunk.batched_modes import batched_modes
+from gfunk.bench import median_seconds, timed
+from gfunk.domain import Domain, interpolation
+from gfunk.errors import InputError
+from gfunk.figures import pyplot
+from gfunk.laplacian import Laplacian, laplacian
+from gfunk.operators.make import n_parameters
+from gfunk.physics.diffusion import HalfStep
+from gfunk.physics.monodomain import SCHEMES, Paced, Scheme, coupling, simulate_many
+from gfunk.physics.stimulus import Stimulus
+from gfunk.recipes.atrium_data import AtriumProblem
+from gfunk.recipes.recipe import Variant
+from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, FlatPacing, RectangleProblem
+from gfunk.replay import Replay
+from gfunk.resampling import surface_interpolation
+from gfunk.rollout import Adaptive, Direct, FlowMap, rollout
+from gfunk.spectrum import Spectrum, lowest_modes
+
+WaveProblem = RectangleProblem | FibreSquareProblem | AtriumProblem
+
+MANY = 100  # trajectories on a domain, over which what is done once for it is shared
+# The recipe's edge over that of the mesh, where edges can be chosen; an atrium's are halved.
+FLAT_FACTORS, ATRIUM_FACTORS = (0.4, 0.5, 2 / 3, 1.0, 2.0), (0.5, 1.0, 2.0)
+STEPS = (1, 2, 4)  # of `accurate`'s; on meshes finer than the recipe's, as much shorter
+WARM_MS = 3.0  # past the stimulus: nothing new is compiled later
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What is done once for a domain, then a trajectory alone, and one of many taken together."""
+
+    setup_ms: float
+    alone_ms: float
+    together_ms: float
+
+    def ms(self, n_trajectories: int) -> float:
+        """A trajectory's share, of so many on a domain."""
+        return self.setup_ms / n_trajectories + (self.alone_ms if n_trajectories == 1 else self.together_ms)
+
+
+NOTHING = Cost(setup_ms=0.0, alone_ms=0.0, together_ms=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to get the waves: how far off it is on average, and what it costs.
+
+    start: the solver's first milliseconds, which an operator starts from; a solver has them in its run.
+    """
+
+    name: str
+    kind: Literal["solver", "operator"]
+    nodes: int  # mean over the domains
+    parameters: int | None
+    rel_l2: float
+    lat_error_ms: float | None
+    start: Cost
+    run: Cost
+
+    def ms(self, n_trajectories: int) -> float:
+        return self.start.ms(n_trajectories) + self.run.ms(n_trajectories)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """How many times more the solver costs at equal error. A bound where no setting tried errs as much, or as little."""
+
+    times: float
+    bound: Literal["", "at least", "at most"] = ""
+
+    def __str__(self) -> str:
+        return f"{self.bound} {self.times:.3g}".strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A trained operator."""
+
+    name: str
+    operator: nn.Module
+    variant: Variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """truth_rel_l2: how far the truth itself may be off, if errors fall as the square of edge and step."""
+
+    methods: tuple[Method, ...]
+    truth_rel_l2: float
+
+    def ratio(self, method: Method, n_trajectories: int) -> Ratio | None:
+        """None for the solver itself and for what is no number."""
+        solver = [(each.rel_l2, each.ms(n_trajectories)) for each in self.methods if each.kind == "solver"]
+        if method.kind == "solver" or not isfinite(method.rel_l2):
+            return None
+        return cheaper_by(method.rel_l2, method.ms(n_trajectories), solver)
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """One row a method: start and run are those of a trajectory alone, ms the whole, by trajectories on a domain."""
+        rows = []
+        for each in self.methods:
+            row: dict[str, Any] = {
+                name: getattr(each, name) for name in ("name", "kind", "nodes", "parameters", "rel_l2", "lat_error_ms")
+            }
+            row |= {"setup_ms": each.start.setup_ms + each.run.setup_ms}
+            row |= {"start_ms": each.start.alone_ms, "run_ms": each.run.alone_ms}
+            for n_trajectories in (1, MANY):
+                ratio = self.ratio(each, n_trajectories)
+                row[f"ms_{n_trajectories}"] = each.ms(n_trajectories)
+                row[f"cheaper_{n_trajectories}"] = None if ratio is None else ratio.times
+                row[f"bound_{n_trajectories}"] = None if ratio is None else ratio.bound or None
+            rows.append(row)
+        return rows
+
+    def answers(self) -> list[str]:
+        """The question a user has, answered in words for each operator."""
+        said = []
+        for each in self.methods:
+            alone, many = self.ratio(each, 1), self.ratio(each, MANY)
+            if alone is not None:
+                said.append(
+                    f"{each.name}: at its error of {each.rel_l2:.4f} the solver costs {alone} times as much "
+                    f"for one trajectory on a domain, {many} times for each of {MANY}"
+                )
+        return said
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of pairs (error, cost) those that no other beats in both, cheapest first."""
+    best: list[tuple[float, float]] = []
+    for error, cost in sorted(points, key=lambda point: (point[1], point[0])):
+        if isfinite(error) and (not best or error < best[-1][0]):
+            best.append((error, cost))
+    return best
+
+
+def cheaper_by(error: float, cost: float, solver: Sequence[tuple[float, float]]) -> Ratio:
+    """The solver's cost at this error over the cost given, on straight lines between logarithms of its best settings."""
+    best = frontier(solver)
+    if not best:
+        raise InputError("no setting of the solver gave a wave to compare with")
+    if error > best[0][0]:
+        return Ratio(times=best[0][1] / cost, bound="at most")
+    if error < best[-1][0]:
+        return Ratio(times=best[-1][1] / cost, bound="at least")
+    errors, costs = np.log(best[::-1]).T
+    return Ratio(times=float(np.exp(np.interp(np.log(error), errors, costs)) / cost))
+
+
+def at_resolution(problem: WaveProblem, factor: float) -> WaveProblem:
+    """The same waves solved on edges shorter by the factor."""
+    if isinstance(problem, AtriumProblem):
+        n_halvings = problem.n_halvings + log2(factor)
+        if n_halvings < 0 or n_halvings != round(n_halvings):
+            raise InputError(f"an atrium's edges of {edge_mm(problem):g} mm can be halved, not divided by {factor:g}")
+        return replace(problem, n_halvings=round(n_halvings))
+    return replace(problem, pacing=replace(problem.pacing, edge_mm=problem.pacing.edge_mm / factor))
+
+
+def edge_mm(problem: WaveProblem) -> float:
+    """Of the mesh it is solved on."""
+    if isinstance(problem.pacing, FlatPacing):
+        return problem.pacing.edge_mm
+    return problem.kept_edge_mm / 2**problem.n_halvings  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def settings(problem: WaveProblem, refine: int) -> dict[float, list[Scheme]]:
+    """Schemes to try by how much finer than the recipe's the mesh is; the recipe's own and the paper's among them."""
+    factors = FLAT_FACTORS
+    if isinstance(problem, AtriumProblem):
+        # No mesh is coarser than what is kept.
+        factors = [factor for factor in ATRIUM_FACTORS if factor * 2**problem.n_halvings >= 1]
+    accurate = SCHEMES["accurate"]
+    tried = {
+        factor: [replace(accurate, dt_ms=accurate.dt_ms * times / max(1.0, factor)) for times in STEPS]
+        for factor in sorted({*factors, refine / 2})
+        if factor < refine
+    }
+    tried[1.0] = list(dict.fromkeys([*tried[1.0], SCHEMES["paper"], SCHEMES[problem.pacing.scheme]]))
+    return tried
+
+
+def compared(
+    problem: WaveProblem,
+    seeds: Sequence[int],
+    contenders: Sequence[Contender] = (),
+    *,
+    device: torch.device,
+    refine: int = 4,
+    together: int = 1,
+    on_part: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """The solver and the contenders on these seeds, against solutions with edge and step shorter by `refine`.
+
+    together: how many trajectories are taken at once where there are many. Making meshes is counted for nobody.
+    """
+    _check(problem, contenders, refine)
+    study = _Study(
+        problem=problem, experiments=[problem.experiment(seed) for seed in seeds], device=device, together=together
+    )
+    accurate, own = SCHEMES["accurate"], SCHEMES[problem.pacing.scheme]
+    on_part(f"the truth: edges of {edge_mm(problem) / refine:.3g} mm")
+    true = _waves(study, _meshes(study, float(refine)), replace(accurate, dt_ms=accurate.dt_ms / refine))
+    methods, first, start, truth_rel_l2 = [], [], NOTHING, float("nan")
+    for factor, schemes in settings(problem, refine).items():
+        meshes = _meshes(study, factor)
+        for scheme in schemes:
+            name = _solver_name(problem, factor, scheme)
+            on_part(name)
+            waves = _waves(study, meshes, scheme)
+            method = Method(
+                name=name, kind="solver", nodes=round(np.mean([tissue.n_nodes for tissue, _ in meshes])), parameters=None,
+                **errors(waves, true, study.times, problem.report_every, study.threshold),
+                start=NOTHING, run=_solver_cost(study, meshes, scheme, study.reported_ms),
+            )  # fmt: skip
+            methods.append(method)
+            if (factor, scheme) == (1.0, own) and contenders:
+                first = [each[:, 0] for each in waves]
+                start = _solver_cost(study, meshes, scheme, np.array([problem.pacing.first_ms]))
+            if (factor, scheme) == (refine / 2, schemes[0]):
+                # Edge and step are twice the truth's. Of order 2: if that is off by e, this is by 4 e, so 3 e from it.
+                truth_rel_l2 = method.rel_l2 / 3
+    for each in contenders:
+        on_part(each.name)
+        methods.append(_operator_method(study, each, first, true, start))
+    return Comparison(methods=tuple(methods), truth_rel_l2=truth_rel_l2)
+
+
+def _check(problem: WaveProblem, contenders: Sequence[Contender], refine: int):
+    if refine < 2:
+        raise InputError(f"the truth is at least twice as fine as the recipe's data, not {refine} times")
+    if problem.report_every > problem.pacing.n_saves:
+        raise InputError("no save is late enough to take an error: raise pacing.n_saves or lower pacing.report_ms")
+    for each in contenders:
+        if each.variant.view.grid_side is not None:
+            raise InputError(f"{each.name} sees waves on a grid: only operators on the nodes themselves can be compared")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Study:
+    """The waves to get, and where."""
+
+    problem: WaveProblem
+    experiments: list[Experiment]
+    device: torch.device
+    together: int
+
+    @property
+    def times(self) -> Float[np.ndarray, " time"]:
+        """Of all saves, after the first."""
+        return self.problem.pacing.every_ms * np.arange(self.problem.pacing.n_saves + 1)
+
+    @property
+    def reported_ms(self) -> Float[np.ndarray, " time"]:
+        """After the stimulus: when errors are taken, and all that is asked for where time is."""
+        return self.problem.pacing.first_ms + self.times[:: self.problem.report_every][1:]
+
+    @property
+    def threshold(self) -> float:
+        return (ACTIVE_MV - self.problem.offset) / self.problem.scale
+
+
+Waves = list[Float[np.ndarray, "trajectory time _"]]  # in model space, of each seed
+Meshes = list[tuple[Domain, csr_array]]  # of each seed, and what takes values to the recipe's points
+
+
+def _meshes(study: _Study, factor: float) -> Meshes:
+    problem = at_resolution(study.problem, factor)
+    tissues = [problem.experiment(each.seed).tissue for each in study.experiments]
+    return [(tissue, _to_kept_points(tissue, each)) for tissue, each in zip(tissues, study.experiments, strict=True)]
+
+
+def _to_kept_points(tissue: Domain, experiment: Experiment) -> csr_array:
+    """Linear between the nodes."""
+    places = experiment.tissue.points[experiment.nearest]
+    if places.shape[1] == 2:
+        return interpolation(tissue, places)
+    return surface_interpolation(tissue.points, tissue.cells, places)
+
+
+def _waves(study: _Study, meshes: Meshes, scheme: Scheme) -> Waves:
+    """All saves at the recipe's points, solved on other meshes."""
+    found = []
+    for (tissue, to_kept), each in zip(meshes, study.experiments, strict=True):
+        v_mV = _solved(study, tissue, each.stimuli, scheme, study.problem.pacing.first_ms + study.times).values_mV
+        kept = np.stack([trajectory @ to_kept.T for trajectory in v_mV.astype(np.float64)])
+        found.append((kept - study.problem.offset) / study.problem.scale)
+    return found
+
+
+def _solved(
+    study: _Study, tissue: Domain, stimuli: Sequence[Stimulus], scheme: Scheme, times_ms: Float[np.ndarray, " time"],
+    step: HalfStep | None = None,
+) -> Paced:  # fmt: skip
+    [paced] = simulate_many(
+        [tissue], [[[stimulus] for stimulus in stimuli]], times_ms,
+        cell=study.problem.pacing.cell, scheme=scheme, device=study.device, couplings=None if step is None else [step],
+    )  # fmt: skip
+    return paced
+
+
+def _solver_cost(study: _Study, meshes: Meshes, scheme: Scheme, times_ms: Float[np.ndarray, " time"]) -> Cost:
+    """To reach the times from bare meshes, with nothing left to compile; means over the domains."""
+
+    def one(tissue: Domain, experiment: Experiment) -> Cost:
+        step, setup = timed(lambda: coupling(tissue, scheme), study.device)
+
+        def seconds(n_trajectories: int) -> float:
+            stimuli = [experiment.stimuli[0]] * n_trajectories
+            if n_trajectories != len(experiment.stimuli):
+                # For as many as that, finding the errors has compiled all.
+                _solved(study, tissue, stimuli, scheme, np.array([WARM_MS]), step)
+            _, taken = timed(lambda: _solved(study, tissue, stimuli, scheme, times_ms, step), study.device)
+            return taken / n_trajectories
+
+        return _cost(setup, seconds, study.together)
+
+    return _mean_cost([one(tissue, each) for (tissue, _), each in zip(meshes, study.experiments, strict=True)])
+
+
+@torch.no_grad()
+def _operator_method(
+    study: _Study, contender: Contender, first: list[Float[np.ndarray, "trajectory _"]], true: Waves, start: Cost
+) -> Method:
+    operator, variant = contender.operator.to(study.device).eval(), contender.variant
+    if study.device.type == "cuda":
+        _batches(study, variant)  # libraries wake up
+    batches, setup = timed(lambda: _batches(study, variant), study.device)
+    every, times = study.problem.report_every, study.times
+    if isinstance(variant.integrator, FlowMap) and variant.integrator.longest_step > 1.01 * times[1]:
+        # Steps from one reported time to the next say nothing of those between.
+        true, times, every = [each[:, ::every] for each in true], times[::every], 1
+    waves, costs = [], []
+    for batch, state in zip(batches, first, strict=True):
+        initial = torch.from_numpy(state[..., None]).to(study.device, torch.float32)
+        waves.append(
+            rollout(operator, initial, batch, np.diff(times).tolist(), variant.integrator)[..., 0].double().cpu().numpy()
+        )
+        costs.append(_operator_cost(study, operator, variant, batch, initial[:1], setup / len(batches)))
+    return Method(
+        name=contender.name,
+        kind="operator",
+        nodes=round(np.mean([batch.points.shape[1] for batch in batches])),
+        parameters=n_parameters(operator),
+        **errors(waves, true, times, every, study.threshold),
+        start=start,
+        run=_mean_cost(costs),
+    )
+
+
+def _batches(study: _Study, variant: Variant) -> list[Batch]:
+    """Each domain as the operator sees it, with its modes."""
+    domains = [each.kept for each in study.experiments]
+    matrices = [laplacian(domain, variant.view.discretisation) for domain in domains]
+    n_modes = variant.view.n_modes
+    if n_modes == 1:
+        # Operators that use no modes get the constant, which is free.
+        spectra = [_constant_mode(each) for each in matrices]
+    elif study.device.type == "cuda":
+        spectra = list(batched_modes(matrices, n_modes, device=study.device))
+    else:
+        spectra = [lowest_modes(each, n_modes) for each in matrices]
+    return [pack([each]).to(study.device) for each in zip(domains, matrices, spectra, strict=True)]
+
+
+def _constant_mode(matrices: Laplacian) -> Spectrum:
+    total = matrices.lumped_mass().sum()
+    return Spectrum(eigenvalues=np.zeros(1), eigenvectors=np.full((matrices.n_nodes, 1), total**-0.5))
+
+
+def _operator_cost(
+    study: _Study, operator: nn.Module, variant: Variant, batch: Batch, initial: Tensor, setup: float
+) -> Cost:
+    durations = np.diff(study.reported_ms, prepend=study.problem.pacing.first_ms).tolist()
+    # Launched one by one, a step's kernels take longer than they run. How long a front is carried on can't be recorded.
+    replay = Replay(study.device.type == "cuda" and not isinstance(variant.integrator, Direct | Adaptive))
+
+    def work(states: Tensor) -> tuple[Tensor]:
+        return (rollout(operator, states, batch, durations, variant.integrator),)
+
+    def seconds(n_trajectories: int) -> float:
+        states = initial.expand(n_trajectories, -1, -1).contiguous()
+        return median_seconds(lambda: replay(n_trajectories, work, states), study.device) / n_trajectories
+
+    return _cost(setup, seconds, study.together)
+
+
+def errors(values: Waves, true: Waves, times: Float[np.ndarray, " time"], every: int, threshold: float) -> dict[str, Any]:
+    """Means over trajectories: relative l2 at every so-many-th save after the first, error of activation times at all."""
+    rel_l2, late = [], []
+    for predicted, exact in zip(values, true, strict=True):
+        later, known = predicted[:, every::every], exact[:, every::every]
+        rel_l2 += (np.linalg.norm(later - known, axis=(1, 2)) / np.linalg.norm(known, axis=(1, 2))).tolist()
+        is_node = torch.ones(1, exact.shape[2], dtype=torch.bool)
+        both = torch.from_numpy(predicted), torch.from_numpy(exact)
+        late += [row.lat_error_ms for row in arrival_errors(*both, torch.from_numpy(times), is_node, threshold)]
+    there = [each for each in late if each is not None]
+    return {"rel_l2": float(np.mean(rel_l2)), "lat_error_ms": float(np.mean(there)) if there else None}
+
+
+def _solver_name(problem: WaveProblem, factor: float, scheme: Scheme) -> str:
+    how = "paper" if scheme == SCHEMES["paper"] else "accurate"
+    name = f"solver, {edge_mm(problem) / factor:.3g} mm, {scheme.dt_ms:.3g} ms, {how}"
+    return f"{name} (the recipe's)" if (factor, scheme) == (1.0, SCHEMES[problem.pacing.scheme]) else name
+
+
+def _cost(setup: float, seconds: Callable[[int], float], together: int) -> Cost:
+    alone = seconds(1)
+    return Cost(
+        setup_ms=1e3 * setup, alone_ms=1e3 * alone, together_ms=1e3 * (alone if together == 1 else seconds(together))
+    )
+
+
+def _mean_cost(costs: Sequence[Cost]) -> Cost:
+    rows = [asdict(each) for each in costs]
+    return Cost(**{name: float(np.mean([row[name] for row in rows])) for name in rows[0]})
+
+
+# Apart for every kind of colour blindness (Okabe and Ito); shapes tell them apart in grey.
+_COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKS = "sD^vP*X"
+
+
+def pareto_picture(path: Path, comparison: Comparison, title: str):
+    """Error against milliseconds a trajectory, alone on its domain and one of many; the solver's best settings joined."""
+    plt = pyplot()
+    figure, axes = plt.subplots(1, 2, figsize=(12, 5.2), sharey=True, layout="constrained")
+    solver = [each for each in comparison.methods if each.kind == "solver"]
+    others = [each for each in comparison.methods if each.kind == "operator"]
+    for axis, n_trajectories in zip(axes, (1, MANY), strict=True):
+        points = [(each.rel_l2, each.ms(n_trajectories)) for each in solver]
+        best_errors, best_costs = np.reshape(frontier(points), (-1, 2)).T
+        axis.plot(best_costs, best_errors, color="#0072B2", linewidth=1, label="the solver's best")
+        for each, (error, cost) in zip(solver, points, strict=True):
+            own = each.name.endswith("(the recipe's)")
+            axis.scatter(
+                cost, error, s=70 if own else 25, marker="o", edgecolors="#0072B2",
+                facecolors="#0072B2" if own else "none", label="the recipe's own data" if own else None,
+            )  # fmt: skip
+        for number, each in enumerate(others):
+            colour, mark = _COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)]
+            axis.scatter(each.ms(n_trajectories), each.rel_l2, s=60, color=colour, marker=mark, label=each.name)
+        axis.set(xscale="log", yscale="log", xlabel="ms a trajectory")
+        axis.set_title("one trajectory on a domain" if n_trajectories == 1 else f"each of {n_trajectories} on a domain")
+        axis.grid(alpha=0.3, which="both")
+    axes[0].set_ylabel("relative l2 against the fine solution")
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.suptitle(title)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

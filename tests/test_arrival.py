@@ -1,0 +1,427 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import Float
+from laws import assert_every_parameter_learns, assert_order, largest_gap, observed_orders
+from problems import (
+    batch_of,
+    cloud,
+    crossed_square,
+    moved_square,
+    random_rotation,
+    relabelled,
+    rotated_tensor,
+    seeded,
+    shaken_box,
+    sliver_mesh,
+    sphere,
+    turned,
+    turning_square,
+    with_diffusion,
+)
+from torch import Tensor
+
+from gfunk.batch import Batch
+from gfunk.corners import corners
+from gfunk.domain import Domain, make_domain, rectangle
+from gfunk.errors import InputError
+from gfunk.operators import DirectOperator
+from gfunk.operators.arrival import (
+    LEAST_RISE,
+    NEVER,
+    TIMES_AT_ONCE,
+    Arrival,
+    ArrivalConfig,
+    front_times,
+    marched,
+)
+from gfunk.operators.make import n_parameters
+
+LATE = 1e4
+CONFIG = ArrivalConfig(
+    width=8, n_layers=2, n_modes=9, filter_width=8, n_latents=3, profile_width=8, speed=1.5, time_scale=0.1
+)
+SQUARE = turning_square(0.02)
+BATCH = batch_of(SQUARE)
+TIMES = torch.linspace(0.02, 0.5, 5, dtype=torch.float64)
+seeds = st.integers(0, 99)
+meshes = st.one_of(
+    st.builds(turning_square, st.floats(0.02, 0.1), ratio=st.floats(1, 50), seed=seeds),
+    st.builds(sliver_mesh, seeds),
+    st.just(sphere(2)),
+)
+
+
+def times_from(starts: Float[np.ndarray, " node"], domain: Domain) -> Float[np.ndarray, " node"]:
+    return marched(torch.from_numpy(starts)[None, None], batch_of(domain, n_modes=1))[0, 0].numpy()
+
+
+def only(n_nodes: int, *nodes: int) -> Float[np.ndarray, " node"]:
+    """A start at these nodes, now."""
+    starts = np.full(n_nodes, LATE)
+    starts[list(nodes)] = 0
+    return starts
+
+
+# Fronts across a mesh.
+
+
+@given(seed=seeds, heading=st.floats(0, 2 * np.pi), ratio=st.floats(1, 50), fibre=st.floats(0, np.pi))
+def test_a_plane_front_is_carried_exactly_across_any_triangles(seed: int, heading: float, ratio: float, fibre: float):
+    tensor = rotated_tensor(fibre, ratio, 1.0)
+    domain = moved_square(0.02, tensor, seed)
+    slope = np.array([np.cos(heading), np.sin(heading)])
+    slope /= np.sqrt(slope @ tensor @ slope)
+    exact = domain.points @ slope
+    exact -= exact.min()
+    # It is given where it comes in through a side of the square.
+    way = tensor @ slope
+    comes_in = (((way > 0) & (domain.points == 0)) | ((way < 0) & (domain.points == 1))).any(axis=1)
+    assert comes_in.mean() < 0.5
+    np.testing.assert_allclose(times_from(np.where(comes_in, exact, LATE), domain), exact, atol=1e-12 * exact.max())
+
+
+def errors_of_a_circle(radius: float) -> tuple[list[float], list[float]]:
+    """The largest error of the distance to the middle of a square, given up to the radius; and sizes of meshes."""
+    errors, n_sides = [], (9, 17, 33, 65)
+    for n_side in n_sides:
+        domain = crossed_square(n_side, np.eye(2))
+        distance = np.linalg.norm(domain.points - 0.5, axis=1)
+        got = times_from(np.where(distance <= radius, distance, LATE), domain)
+        assert (got >= distance - 1e-14).all()
+        errors.append((got - distance).max())
+    return errors, [1 / (n_side - 1) for n_side in n_sides]
+
+
+def test_from_a_disc_the_error_falls_with_the_mesh_size():
+    assert_order(*errors_of_a_circle(radius=0.2), expected=1, within=0.15)
+
+
+def test_from_a_point_it_falls_with_the_mesh_size_times_its_logarithm():
+    """Around a point fronts are curved more than any mesh can follow, which is a known loss of the first order."""
+    errors, sizes = errors_of_a_circle(radius=0)
+    assert (np.array(errors) < 0.1 * np.array(sizes) * np.log(1 / np.array(sizes))).all()
+    orders = observed_orders(errors, sizes)
+    assert orders[0] > 0.4 and (np.diff(orders) > 0).all()
+
+
+def test_on_a_sphere_a_front_runs_along_great_circles():
+    errors = []
+    for n_refinements in (2, 3, 4):
+        domain = sphere(n_refinements)
+        angle = np.arccos(np.clip(domain.points @ domain.points[0], -1, 1))
+        gap = np.abs(times_from(np.where(angle < 0.7, angle, LATE), domain) - angle)
+        # Not where they all meet again.
+        errors.append(gap[angle < 2.5].max())
+    assert_order(errors, [1, 1 / 2, 1 / 4], expected=1.2, within=0.2)
+
+
+@given(seed=seeds, ratio=st.floats(1, 50), angle=st.floats(0, np.pi), factor=st.floats(0.1, 10))
+def test_one_anisotropic_diffusion_everywhere_is_the_stretched_domain_without(
+    seed: int, ratio: float, angle: float, factor: float
+):
+    tensor = factor * rotated_tensor(angle, ratio, 1.0)
+    values, axes = np.linalg.eigh(tensor)
+    domain = moved_square(0.02, tensor, seed)
+    stretched = make_domain(domain.points @ (axes / np.sqrt(values)) @ axes.T, domain.cells)
+    starts = only(domain.n_nodes, seed % domain.n_nodes)
+    np.testing.assert_allclose(times_from(starts, domain), times_from(starts, stretched), rtol=1e-9, atol=1e-9)
+
+
+@given(domain=meshes, seed=seeds)
+def test_times_differ_along_no_edge_by_more_than_its_length(domain: Domain, seed: int):
+    """So none is longer than any way along edges."""
+    node, found = seed % domain.n_nodes, corners(domain)
+    got = times_from(only(domain.n_nodes, node), domain)
+    first, second = np.moveaxis(got[np.arange(domain.n_nodes)[:, None, None] + found.steps], 2, 0)
+    assert (np.abs(second - first) <= np.sqrt(found.shape[..., 0]) * (1 + 1e-9)).all()
+    assert got[node] == 0 and (np.delete(got, node) > 0).all()
+
+
+@given(seed=seeds, ratio=st.floats(1, 50), angle=st.floats(0, np.pi))
+def test_no_front_is_faster_than_the_straight_way(seed: int, ratio: float, angle: float):
+    tensor = rotated_tensor(angle, ratio, 1.0)
+    domain = moved_square(0.02, tensor, seed)
+    node = seed % domain.n_nodes
+    apart = domain.points - domain.points[node]
+    straight = np.sqrt(np.einsum("ni,ij,nj->n", apart, np.linalg.inv(tensor), apart))
+    assert (times_from(only(domain.n_nodes, node), domain) >= straight * (1 - 1e-9)).all()
+
+
+@settings(max_examples=10)
+@given(domain=meshes, seed=seeds)
+def test_a_detour_takes_no_less_and_another_start_never_delays(domain: Domain, seed: int):
+    a, b = np.random.default_rng(seed).choice(domain.n_nodes, 2, replace=False)
+    from_a, from_b = (times_from(only(domain.n_nodes, node), domain) for node in (a, b))
+    assert (from_a <= from_a[b] + from_b + 1e-9 * from_a.max()).all()
+    assert (times_from(only(domain.n_nodes, a, b), domain) <= np.minimum(from_a, from_b)).all()
+
+
+@settings(max_examples=5)
+@given(seed=seeds)
+def test_fronts_side_by_side_are_each_alone_and_padding_is_left_alone(seed: int):
+    domains = [turning_square(0.04, seed=seed), turning_square(0.02, seed=seed + 1), turning_square(0.03, seed=seed + 2)]
+    together = batch_of(*domains, n_modes=1)
+    starts = 3 * torch.rand(2, 3, together.points.shape[1], generator=torch.Generator().manual_seed(seed)).double()
+    got = marched(starts, together)
+    assert torch.equal(got[:, ~together.is_node], starts[:, ~together.is_node])
+    for number, domain in enumerate(domains):
+        alone = batch_of(domain, n_modes=1)
+        for before, after in zip(starts[:, number, : domain.n_nodes], got[:, number, : domain.n_nodes], strict=True):
+            torch.testing.assert_close(marched(before[None, None], alone)[0, 0], after, rtol=0, atol=1e-12)
+
+
+def test_many_starts_on_one_domain_are_each_alone():
+    batch = batch_of(SQUARE, n_modes=1)
+    starts = 3 * torch.rand(2, 4, SQUARE.n_nodes, generator=torch.Generator().manual_seed(0)).double()
+    got = marched(starts, batch)
+    alone = torch.cat([marched(starts[:, number : number + 1], batch) for number in range(4)], dim=1)
+    for other in (alone, marched(starts, batch.select(torch.zeros(4, dtype=torch.int64)))):
+        torch.testing.assert_close(other, got, rtol=0, atol=1e-12)
+
+
+def test_a_long_way_round_is_gone_to_its_end():
+    """Many more sweeps than are done at once: a front through a strip one triangle wide."""
+    strip = rectangle(200.0, 1.0, 1.0)
+    got = times_from(np.where(strip.points[:, 0] == 0, 0, LATE), strip)
+    np.testing.assert_allclose(got, strip.points[:, 0], rtol=1e-12)
+
+
+def test_in_single_precision_places_not_yet_reached_leave_no_trace_in_the_times():
+    domain = turning_square(0.002)
+    starts = torch.from_numpy(only(domain.n_nodes, 7))[None, None]
+    exact, single = (
+        marched(starts.to(dtype), batch_of(domain, n_modes=1, dtype=dtype)) for dtype in (torch.float64, torch.float32)
+    )
+    assert largest_gap(single.double(), exact) < 1e-5
+
+
+# When the front of a state arrives.
+
+
+def state_of_a_foot(exact: Float[np.ndarray, " node"], config: ArrivalConfig) -> Tensor:
+    """u of a wave that arrives at these times: ahead of it, the exponential that travels with it."""
+    risen = torch.from_numpy(np.exp(-(config.speed**2) * np.maximum(exact, 0)))
+    return (config.resting + (config.threshold - config.resting) * risen)[None, :, None]
+
+
+@given(seed=seeds, ratio=st.floats(1, 2), speed=st.floats(8, 15), here=st.floats(0.2, 0.3))
+def test_the_foot_of_a_travelling_wave_says_exactly_when_it_will_arrive(seed: int, ratio: float, speed: float, here: float):
+    domain = moved_square(0.005, np.diag([ratio, 1.0]), seed)
+    config = replace(CONFIG, speed=speed)
+    exact = (domain.points[:, 0] - here) / (speed * np.sqrt(ratio))
+    was_here = exact <= 0
+    # Only part of the foot is high enough to be read: from there the front is carried on.
+    is_read = exact < -np.log(LEAST_RISE) / speed**2
+    assert (is_read & ~was_here).any() and (~is_read).any()
+    u = state_of_a_foot(exact, config)
+    ahead, behind = (each[0, :, 0].numpy() for each in front_times(u, batch_of(domain, n_modes=1), config))
+    np.testing.assert_allclose(ahead, np.maximum(exact, 0), rtol=1e-6, atol=1e-12)
+    # How long ago it came is known to an edge.
+    assert (behind[~was_here] == 0).all()
+    late = (behind + exact)[was_here]
+    assert late.min() >= 0 and late.max() <= np.sqrt(corners(domain).shape[..., 0].max()) / speed
+
+
+@settings(max_examples=10)
+@given(domain=meshes)
+def test_where_all_is_active_nothing_is_ahead_and_where_all_is_at_rest_nothing_ever_comes(domain: Domain):
+    batch, never = batch_of(domain, n_modes=1), NEVER * CONFIG.time_scale
+    u = torch.full((1, domain.n_nodes, 1), CONFIG.threshold, dtype=torch.float64)
+    ahead, behind = front_times(u, batch, CONFIG)
+    assert (ahead == 0).all()
+    torch.testing.assert_close(behind, torch.full_like(u, never))
+    ahead, behind = front_times(torch.full_like(u, CONFIG.resting), batch, CONFIG)
+    torch.testing.assert_close(ahead, torch.full_like(u, never))
+    assert (behind == 0).all()
+
+
+def test_rounding_of_a_resting_state_starts_no_front():
+    u = CONFIG.resting + 1e-3 * torch.rand(1, SQUARE.n_nodes, 1, dtype=torch.float64)
+    ahead, _ = front_times(u, batch_of(SQUARE, n_modes=1), CONFIG)
+    assert (ahead == NEVER * CONFIG.time_scale).all()
+
+
+# The operator.
+
+
+def arrival(config: ArrivalConfig = CONFIG) -> Arrival:
+    operator = seeded(config)
+    assert isinstance(operator, Arrival)
+    return operator
+
+
+def wave_on(domain: Domain, node: int = 0) -> Tensor:
+    """A state with a wave around a node, its foot ahead of it."""
+    distance = np.linalg.norm(domain.points - domain.points[node], axis=1)
+    return state_of_a_foot((distance - 0.3) / CONFIG.speed, CONFIG)
+
+
+def waves_on(*domains: Domain) -> Tensor:
+    """One each, in a batch; padding holds what it likes."""
+    u = torch.full((len(domains), max(domain.n_nodes for domain in domains), 1), 0.7, dtype=torch.float64)
+    for number, domain in enumerate(domains):
+        u[number, : domain.n_nodes] = wave_on(domain, number)[0]
+    return u
+
+
+@torch.no_grad()
+def predicted(operator: Arrival, u: Tensor, batch: Batch, times: Tensor = TIMES) -> Tensor:
+    return operator(operator.first(u, batch), batch, times)
+
+
+def test_it_is_a_direct_operator_with_as_many_parameters_as_its_settings_say():
+    assert isinstance(arrival(), DirectOperator)
+    assert n_parameters(seeded(ArrivalConfig())) == 286_154
+
+
+@pytest.mark.parametrize("n_times", [1, TIMES_AT_ONCE, 2 * TIMES_AT_ONCE + 1])
+def test_each_time_is_predicted_as_if_alone_in_any_order_and_however_many(n_times: int):
+    operator, u = arrival(), wave_on(SQUARE)
+    times = 0.5 * torch.rand(n_times, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    together = predicted(operator, u, BATCH, times)
+    assert together.shape == (1, n_times, SQUARE.n_nodes, 1)
+    alone = torch.cat([predicted(operator, u, BATCH, time[None]) for time in times], dim=1)
+    assert largest_gap(together, alone) < 1e-12
+    order = torch.from_numpy(np.random.default_rng(0).permutation(n_times))
+    assert largest_gap(predicted(operator, u, BATCH, times[order]), together[:, order]) < 1e-12
+
+
+def test_turning_the_domain_with_its_diffusion_changes_nothing():
+    for domain in (SQUARE, sphere(2)):
+        after = turned(domain, random_rotation(domain.points.shape[1], seed=0))
+        expected = predicted(arrival(), wave_on(domain), batch_of(domain))
+        assert largest_gap(predicted(arrival(), wave_on(domain), batch_of(after)), expected) < 1e-9
+
+
+def test_relabelling_nodes_relabels_the_answer():
+    for domain in (SQUARE, sphere(2)):
+        order, u = np.random.default_rng(3).permutation(domain.n_nodes), wave_on(domain)
+        again = predicted(arrival(), u[:, order], batch_of(relabelled(domain, order)))
+        assert largest_gap(again, predicted(arrival(), u, batch_of(domain))[:, :, order]) < 1e-9
+
+
+def with_modes_mixed(batch: Batch, mix: Tensor) -> Batch:
+    return replace(batch, analysis=batch.analysis @ mix, synthesis=batch.synthesis @ mix)
+
+
+def test_signs_and_order_of_modes_and_their_choice_among_equals_do_not_matter():
+    domain = sphere(2)
+    batch, u = batch_of(domain), wave_on(domain)
+    expected = predicted(arrival(), u, batch)
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.diag((-1.0) ** torch.arange(9)).double()
+    # On the sphere the first 1, 3 and 5 modes share an eigenvalue.
+    turns = [torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=torch.float64))[0] for n in (1, 3, 5)]
+    for mix in (signs, torch.block_diag(*turns)):
+        assert largest_gap(predicted(arrival(), u, with_modes_mixed(batch, mix)), expected) < 1e-9
+    order = torch.randperm(9, generator=generator)
+    shuffled = replace(
+        batch,
+        eigenvalues=batch.eigenvalues[:, order],
+        analysis=batch.analysis[..., order],
+        synthesis=batch.synthesis[..., order],
+    )
+    assert largest_gap(predicted(arrival(), u, shuffled), expected) < 1e-9
+
+
+def test_a_batch_of_domains_is_each_one_alone_and_padding_stays_zero():
+    domains = [turning_square(0.04), SQUARE, turning_square(0.03)]
+    u, batch = waves_on(*domains), batch_of(*domains)
+    together = predicted(arrival(), u, batch)
+    for number, domain in enumerate(domains):
+        alone = predicted(arrival(), u[number : number + 1, : domain.n_nodes], batch_of(domain))
+        assert largest_gap(together[number, :, : domain.n_nodes], alone[0]) < 1e-10
+        assert (together[number, :, domain.n_nodes :] == 0).all()
+
+
+def test_cutting_padding_off_changes_nothing():
+    domains = [turning_square(0.04), SQUARE]
+    u, batch = waves_on(*domains), batch_of(*domains)
+    n, first = domains[0].n_nodes, torch.zeros(1, dtype=torch.int64)
+    cut = predicted(arrival(), u[:1, :n], batch.select(first).with_nodes(n))
+    assert largest_gap(cut, predicted(arrival(), u[:1], batch.select(first))[:, :, :n]) < 1e-12
+
+
+def test_one_domain_serves_many_trajectories():
+    batch = batch_of(SQUARE)
+    u = torch.cat([wave_on(SQUARE, node) for node in (0, 30, 60)])
+    many = predicted(arrival(), u, batch)
+    assert largest_gap(torch.cat([predicted(arrival(), each[None], batch) for each in u]), many) < 1e-12
+    assert largest_gap(predicted(arrival(), u, batch.select(torch.zeros(3, dtype=torch.int64))), many) < 1e-12
+
+
+@torch.no_grad()
+def test_at_first_the_front_runs_at_its_one_speed():
+    operator, batch = arrival(ArrivalConfig(n_modes=9)).float(), batch_of(SQUARE, dtype=torch.float32)
+    first = operator.first(wave_on(SQUARE).float(), batch)
+    found, _ = operator.arrival(first, batch)
+    late = found - (first[..., 1:2] - first[..., 2:3])
+    assert 0 < late.abs().max() < 0.02 * operator.config.time_scale
+    assert 0 < late.max() - late.min() < 1e-4 * operator.config.time_scale
+
+
+@torch.no_grad()
+def test_u_depends_on_time_and_arrival_only_through_their_difference():
+    operator, batch, shift = arrival(), BATCH, 0.07
+    first = operator.first(wave_on(SQUARE), batch)
+    expected = operator(first, batch, TIMES)
+    with pytest.MonkeyPatch.context() as patch:
+        found, latents = operator.arrival(first, batch)
+        patch.setattr(operator, "arrival", lambda *_: (found + shift, latents))
+        assert largest_gap(operator(first, batch, TIMES), expected) > 1e-3
+        assert largest_gap(operator(first, batch, TIMES + shift), expected) < 1e-12
+
+
+def test_every_parameter_learns():
+    operator, batch = arrival(), batch_of(SQUARE)
+    u = torch.cat([wave_on(SQUARE, node) for node in (0, 30)])
+    assert_every_parameter_learns(operator, operator(operator.first(u, batch), batch, TIMES).square().sum())
+
+
+@torch.no_grad()
+def test_the_answer_in_single_precision_is_that_in_double():
+    exact = predicted(arrival(), wave_on(SQUARE), batch_of(SQUARE))
+    single = predicted(arrival().float(), wave_on(SQUARE).float(), batch_of(SQUARE, dtype=torch.float32), TIMES.float())
+    assert single.dtype == torch.float32
+    assert largest_gap(single.double(), exact) < 1e-5
+
+
+@torch.no_grad()
+def test_half_precision_inside_changes_the_answer_little():
+    operator, batch = arrival().float(), batch_of(SQUARE, dtype=torch.float32)
+    first = operator.first(wave_on(SQUARE).float(), batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = operator(first, batch, TIMES.float())
+    assert half.dtype == torch.float32
+    assert 0 < largest_gap(half, operator(first, batch, TIMES.float())) < 0.02
+
+
+@torch.no_grad()
+def test_more_modes_than_it_takes_change_nothing():
+    few, many = batch_of(SQUARE, n_modes=9), batch_of(SQUARE, n_modes=15)
+    assert largest_gap(predicted(arrival(), wave_on(SQUARE), many), predicted(arrival(), wave_on(SQUARE), few)) < 1e-9
+
+
+@pytest.mark.parametrize("domain", [shaken_box(3, np.eye(3)), cloud(60, np.eye(2))], ids=["tetrahedra", "cloud"])
+def test_domains_without_triangles_are_refused_in_one_line(domain: Domain):
+    u = torch.zeros(1, domain.n_nodes, 1, dtype=torch.float64)
+    with pytest.raises(InputError, match="need a mesh of triangles, and this domain has none") as refusal:
+        arrival().first(u, batch_of(domain, n_modes=3))
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_first_state_holds_u_and_times_that_are_longer_where_waves_are_slower():
+    operator = arrival()
+    slow, fast = (with_diffusion(SQUARE, diffusivity * np.eye(2)) for diffusivity in (0.25, 1.0))
+    firsts = [operator.first(wave_on(SQUARE), batch_of(domain, n_modes=1)) for domain in (slow, fast)]
+    for first in firsts:
+        assert torch.equal(first[..., :1], wave_on(SQUARE))
+        assert not first.requires_grad
+    # Behind the wave alone: what lies ahead is read off its foot.
+    torch.testing.assert_close(firsts[0][..., 2], 2 * firsts[1][..., 2])
+    assert firsts[0][..., 2].max() > 0
