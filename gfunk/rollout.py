@@ -127,6 +127,8 @@ def rollout(
         if not 0 < duration < inf:
             raise InputError(f"output times must rise: one lies {duration} after the one before")
     if isinstance(integrator, Direct):
+        if not hasattr(operator, "first"):
+            raise InputError("this operator gives rates of change: it needs steps, so another integrator than Direct")
         times = torch.tensor(durations, dtype=initial.dtype, device=initial.device).cumsum(0)
         return torch.cat([initial[:, None], operator(operator.first(initial, batch), batch, times)], dim=1)  # pyright: ignore
     stepping: Operator = operator  # pyright: ignore[reportAssignmentType]

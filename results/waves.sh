@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A cardiac recipe at full size, as recorded in results/RECIPE.json: data, training and test. Any machine; made for a GPU.
+# A cardiac recipe at full size: data, training and test, recorded in results/RECIPE.json. Any machine; made for a GPU.
 # VARIANTS chooses some, MINUTES stops each training after so long (again: goes on), DATA and RUNS say where to work, SET and
 # TRAIN_SET pass settings on, N chooses how many training samples. SPLITS=none leaves the data as they are.
 set -euo pipefail

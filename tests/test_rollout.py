@@ -213,3 +213,8 @@ def test_output_times_that_do_not_rise_are_refused(method: Integrator | Direct, 
 def test_steps_that_are_not_positive_are_refused(method: Callable[[float], Integrator], step: float):
     with pytest.raises(InputError, match="a step must be positive"):
         rollout(logistic, START, BATCH, [0.1], method(step))
+
+
+def test_an_operator_of_rates_is_no_direct_one():
+    with pytest.raises(InputError, match="needs steps"):
+        rollout(logistic, START, BATCH, [0.1], Direct())

@@ -55,6 +55,7 @@ class Arrival(nn.Module):
         with torch.no_grad():
             # At first the front runs at its one speed.
             self.last.weight[0] *= 0.01
+            self.last.bias[0] = 0
 
     def first(self, u: Float[Tensor, "batch node channel"], batch: Batch) -> Float[Tensor, "batch node input"]:
         """u, when the front will arrive, and how long ago it came."""
