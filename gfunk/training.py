@@ -256,14 +256,15 @@ def mean_loss(
     saves = torch.arange(0, len(data.times), config.validation_stride, device=data.values.device)
     durations = _durations(data.times.tolist()[:: config.validation_stride])
 
-    def work(chosen: Tensor) -> tuple[Tensor]:
+    # All that is not kept elsewhere is an input: a recording reads its inputs' copies, but others' memory is given away.
+    def work(chosen: Tensor, saves: Tensor) -> tuple[Tensor]:
         predicted, true, batch = _predicted(operator, data, chosen, saves, None, durations, integrator, config)
         return (LOSSES[config.loss](predicted, true, batch).sum(),)
 
     mine = torch.arange(rank(), data.n_trajectories, n_processes(), device=data.values.device)
     total = torch.zeros((), device=data.values.device)
     for chosen in mine.split(config.batch_size):
-        total += (replay or Replay(False))(("validation", len(chosen)), work, chosen)[0]
+        total += (replay or Replay(False))(("validation", len(chosen)), work, chosen, saves)[0]
     add_over_processes(total)
     return float(total) / data.n_trajectories
 

@@ -16,9 +16,10 @@ from gfunk.experiments import evaluate_on, seeded_operator
 from gfunk.operators.arrival import Arrival, marched
 from gfunk.physics.monodomain import simulate_many
 from gfunk.physics.stimulus import Stimulus
+from gfunk.replay import Replay
 from gfunk.rollout import Adaptive
 from gfunk.store import read_sample
-from gfunk.training import train
+from gfunk.training import mean_loss, train, with_firsts
 
 pytestmark = [
     pytest.mark.gpu,
@@ -74,6 +75,18 @@ def test_recorded_iterations_of_a_direct_operator_learn_what_launched_ones_do(ho
     _, launched = train_waves(tmp_path / "launched", settings=settings, device="cuda", replays=False)
     assert losses(tmp_path / "replayed") == pytest.approx(losses(tmp_path / "launched"), rel=close)
     assert replayed.best_validation == pytest.approx(launched.best_validation, rel=close)
+
+
+def test_a_recorded_validation_reads_no_memory_given_away():
+    variant, data = wave_variant(), wave_set("val", 3).to(torch.device("cuda"))
+    operator, config = seeded_operator(variant).cuda(), variant.training
+    assert config is not None
+    data, replay = with_firsts(operator, data, config), Replay(True)
+    first = mean_loss(operator, data, variant.integrator, config, replay)
+    # What the first call left, others take.
+    taken = [torch.full((n,), 1, device="cuda") for n in range(1, 64) for _ in range(8)]
+    assert mean_loss(operator, data, variant.integrator, config, replay) == pytest.approx(first, rel=1e-6)
+    assert len(taken) == 63 * 8
 
 
 def test_a_gpu_learns_waves_as_a_cpu_does(tmp_path: Path):
