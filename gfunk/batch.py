@@ -119,23 +119,29 @@ class TrajectorySet:
         return batch, values[trajectories] if saves is None else values[trajectories[:, None], saves]
 
 
-def pack(parts: Sequence[tuple[Domain, Laplacian, Spectrum]], dtype: torch.dtype = torch.float32) -> Batch:
+def pack(
+    parts: Sequence[tuple[Domain, Laplacian, Spectrum]],
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Batch:
     """Domains of any sizes as one Batch, padded to the largest."""
-    rows = [_stiffness_rows(laplacian) for _, laplacian, _ in parts]
+    with ThreadPoolExecutor() as pool:
+        rows = list(pool.map(_stiffness_rows, (laplacian for _, laplacian, _ in parts)))
+        triangles = list(pool.map(corners, (domain for domain, _, _ in parts)))
     masses = [laplacian.lumped_mass() for _, laplacian, _ in parts]
     inertias = [_inertia(couplings, mass) for (_, couplings), mass in zip(rows, masses, strict=True)]
     n_nodes = max(domain.n_nodes for domain, _, _ in parts)
     n_modes = max(len(spectrum.eigenvalues) for _, _, spectrum in parts)
     n_slots = max(neighbors.shape[1] for neighbors, _ in rows)
-    with ThreadPoolExecutor() as pool:
-        triangles = list(pool.map(corners, (domain for domain, _, _ in parts)))
     n_corners = max(each.steps.shape[1] for each in triangles)
 
     def stacked(arrays: Iterable[np.ndarray], *shape: int) -> Tensor:
-        # One after the other into the tensor itself: many domains' modes take most of the memory there is.
+        # One after the other into the tensor itself, on its device: many domains' modes take most of the memory there is,
+        # and padding costs as much to write and to send.
         tensors = (torch.from_numpy(array) for array in arrays)
         first = next(tensors)
-        padded = torch.zeros((len(parts), *shape), dtype=dtype if first.is_floating_point() else first.dtype)
+        kind = dtype if first.is_floating_point() else first.dtype
+        padded = torch.zeros((len(parts), *shape), dtype=kind, device=device)
         for place, tensor in zip(padded, chain([first], tensors), strict=True):
             place[tuple(slice(n) for n in tensor.shape)] = tensor
         return padded
@@ -157,31 +163,35 @@ def pack(parts: Sequence[tuple[Domain, Laplacian, Spectrum]], dtype: torch.dtype
             float(_row_rates(couplings, inertia).max()) for (_, couplings), inertia in zip(rows, inertias, strict=True)
         ),
         # What fills up, too, has the node itself for both ends.
-        ends=torch.arange(n_nodes)[:, None, None] + stacked([each.steps for each in triangles], n_nodes, n_corners, 2),
+        ends=torch.arange(n_nodes, device=device)[:, None, None]
+        + stacked([each.steps for each in triangles], n_nodes, n_corners, 2),
         sides=stacked([each.shape for each in triangles], n_nodes, n_corners, 3),
     )
 
 
-def pack_trajectories(prepared: Sequence[Prepared], offset: float, scale: float) -> TrajectorySet:
+def pack_trajectories(
+    prepared: Sequence[Prepared], offset: float, scale: float, device: torch.device | str = "cpu"
+) -> TrajectorySet:
     """Prepared samples as one set in model space, (value - offset) / scale."""
     samples = [each.sample for each in prepared]
     for sample in samples:
         if sample.times.shape != samples[0].times.shape or not np.allclose(sample.times, samples[0].times):
             raise InputError(f"samples {samples[0].seed} and {sample.seed} were saved at different times")
-    batch = pack([(each.sample.domain, each.laplacian, each.spectrum) for each in prepared])
+    batch = pack([(each.sample.domain, each.laplacian, each.spectrum) for each in prepared], device=device)
     domain_of = np.repeat(np.arange(len(samples)), [len(sample.values) for sample in samples])
-    values = np.zeros((len(domain_of), len(samples[0].times), batch.points.shape[1], 1), dtype=np.float32)
+    values = torch.zeros(len(domain_of), len(samples[0].times), batch.points.shape[1], 1, device=device)
     row = 0
     for sample in samples:
         n_trajectories, _, n_nodes = sample.values.shape
-        values[row : row + n_trajectories, :, :n_nodes, 0] = (sample.values - offset) / scale
+        there = torch.from_numpy(sample.values).to(device)
+        values[row : row + n_trajectories, :, :n_nodes, 0] = (there - offset) / scale
         row += n_trajectories
     return TrajectorySet(
         batch=batch,
-        domain_of=torch.from_numpy(domain_of),
+        domain_of=torch.from_numpy(domain_of).to(device),
         seeds=tuple(sample.seed for sample in samples for _ in sample.values),
-        times=torch.from_numpy(samples[0].times),
-        values=torch.from_numpy(values),
+        times=torch.from_numpy(samples[0].times).to(device),
+        values=values,
     )
 
 

@@ -7,21 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gfunk.commands import (
-    atrium,
-    bench,
-    compare,
-    demo,
-    evaluate,
-    mesh,
-    models,
-    recipes,
-    results,
-    ship,
-    simulate,
-    train,
-    verify,
-)
+from gfunk.commands.learning import compare, demo, evaluate, train
+from gfunk.commands.listing import models, recipes, results, ship
+from gfunk.commands.measuring import bench
+from gfunk.commands.meshing import atrium, mesh
+from gfunk.commands.solving import simulate, verify
 from gfunk.errors import InputError
 from gfunk.parallel import default_workers
 

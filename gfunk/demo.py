@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gfunk.experiments import evaluate_on, load_split, train_variant
+from gfunk.experiments import evaluate_reported, load_split, train_variant
 from gfunk.figures import comparison_picture
 from gfunk.operators.make import make_operator
 from gfunk.recipes.heat import heat
@@ -75,7 +75,7 @@ def heat_demo(
         each = recipe.variant(name)
         data = load_split(out / "data" / "test", each.view, n=None, n_workers=n_workers)
         model = operator if name == "ours" else make_operator(each.network)
-        result = evaluate_on(model, each, data, device)
+        result = evaluate_reported(model, each, problem, data)
         rows.append(
             {
                 "predicted by": name,

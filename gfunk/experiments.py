@@ -62,7 +62,7 @@ def load_split(
     ):  # fmt: skip
         parts.append(part)
         on_sample()
-    return pack_trajectories(parts, offset=problem.offset, scale=problem.scale)
+    return pack_trajectories(parts, offset=problem.offset, scale=problem.scale, device=device or "cpu")
 
 
 def _prepared_together(
@@ -176,12 +176,6 @@ def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
     is_run = (Path(name) / "run.json").exists() or len(Path(name).parts) != 1
     operator, card = load_run(Path(name)) if is_run else load_pretrained(name)
     return operator, card.recipe, card.problem, card.variant
-
-
-def evaluate_on(
-    operator: nn.Module, variant: Variant, data: TrajectorySet, device: torch.device, *, batch_size: int = 20
-) -> Evaluation:
-    return evaluate(operator.to(device).eval(), data.to(device), variant.integrator, batch_size=batch_size)
 
 
 def evaluate_reported(operator: nn.Module, variant: Variant, problem: RecipeProblem, data: TrajectorySet) -> Evaluation:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from gfunk.experiments import evaluate_on, simulated_set, train_variant
+from gfunk.experiments import evaluate_reported, simulated_set, train_variant
 from gfunk.recipes.heat import heat
 from gfunk.simulation import split_seeds
 
@@ -19,16 +19,14 @@ def test_what_was_learned_on_one_mesh_holds_on_four_times_the_nodes(toy_data: Pa
         view=replace(ours.view, n_modes=40),
         training=replace(ours.training, epochs=12, batch_size=5, strides=((1, 1), (2, 1))),
     )
-    cpu = torch.device("cpu")
     operator, outcome = train_variant(
         heat, variant, toy_data, tmp_path / "run",
-        device=cpu, resume=False, minutes=None, n_train=None, n_val=None, n_workers=1,
+        device=torch.device("cpu"), resume=False, minutes=None, n_train=None, n_val=None, n_workers=1,
     )  # fmt: skip
-    problem = replace(heat.problem, max_cell=0.005)
     seeds = split_seeds("test", 6)
     coarse, fine = (
-        evaluate_on(operator, variant, simulated_set(replace(problem, max_cell=size), variant.view, seeds), cpu)
-        for size in (0.005, 0.005 / 4)
+        evaluate_reported(operator, variant, problem, simulated_set(problem, variant.view, seeds))
+        for problem in (replace(heat.problem, max_cell=size) for size in (0.005, 0.005 / 4))
     )
     assert outcome.reason == "done"
     assert coarse.rel_l2 < 0.05

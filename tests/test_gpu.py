@@ -12,7 +12,8 @@ from toy_heat import logged, small_options, small_variant, toy_set, train_small
 from toy_waves import train_waves, wave_set, wave_variant
 
 from gfunk.domain import rectangle
-from gfunk.experiments import evaluate_on, seeded_operator
+from gfunk.evaluation import evaluate
+from gfunk.experiments import seeded_operator
 from gfunk.operators.arrival import Arrival, marched
 from gfunk.physics.monodomain import simulate_many
 from gfunk.physics.stimulus import Stimulus
@@ -54,7 +55,7 @@ def test_a_gpu_predicts_what_a_cpu_does(name: str, toy_data: Path):
     variant = small_variant(name)
     data = toy_set(toy_data, "test", name)
     operator = seeded_operator(variant)
-    on_cpu, on_gpu = (evaluate_on(operator, variant, data, torch.device(device)) for device in ("cpu", "cuda"))
+    on_cpu, on_gpu = (evaluate(operator.to(to).eval(), data.to(to), variant.integrator) for to in ("cpu", "cuda"))
     assert on_gpu.rel_l2 == pytest.approx(on_cpu.rel_l2, rel=1e-4)
 
 
@@ -98,7 +99,7 @@ def test_a_gpu_learns_waves_as_a_cpu_does(tmp_path: Path):
 def test_a_gpu_predicts_waves_as_a_cpu_does():
     variant, data = wave_variant(), wave_set("val", 3)
     operator = seeded_operator(variant)
-    on_cpu, on_gpu = (evaluate_on(operator, variant, data, torch.device(device)) for device in ("cpu", "cuda"))
+    on_cpu, on_gpu = (evaluate(operator.to(to).eval(), data.to(to), variant.integrator) for to in ("cpu", "cuda"))
     assert on_gpu.rel_l2 == pytest.approx(on_cpu.rel_l2, rel=1e-4)
 
 
