@@ -110,7 +110,7 @@ def simulate_missing(
     """Simulate and write each seed's sample; yields the seed when its file is there.
 
     On the CPU one sample a process. On another device as many at once as hold NODES_AT_ONCE nodes: while one thread drives
-    it, the cores prepare the next ones, and another thread writes what is done. The workers of a Dask scheduler send their
+    it, the cores prepare the next ones, and other threads write what is done. The workers of a Dask scheduler send their
     samples back, so they need not see the folder.
     """
     if scheduler is not None:
@@ -123,10 +123,10 @@ def simulate_missing(
         return
     if not isinstance(problem, BatchedProblem):
         raise InputError(f"{type(problem).__name__} is solved on the CPU only; leave out --device")
-    with ThreadPoolExecutor(1) as solver, ThreadPoolExecutor(1) as writer:
+    with ThreadPoolExecutor(1) as solver, ThreadPoolExecutor(4) as writers:
 
         def solve(batch: list[Any]) -> list[Future[int]]:
-            return [writer.submit(_written, folder, sample) for sample in problem.solved(batch, device)]
+            return [writers.submit(_written, folder, sample) for sample in problem.solved(batch, device)]
 
         # The first alone and at once: before the others are there, work for the device has been compiled.
         solving = deque([solver.submit(solve, [problem.experiment(seeds[0])])])

@@ -408,6 +408,19 @@ def test_other_levels_are_other_crossings():
     np.testing.assert_allclose(run.repolarisation_ms[0], repolarisation, rtol=0, atol=1e-4)
 
 
+def test_kept_nodes_are_told_of_in_their_order_and_others_are_not():
+    domains = [tissue(2.0, 0.5, 0.25), tissue(1.0, 0.5, 0.25)]
+    protocols = [[[Stimulus(sites=((0.0, 0.0),))], []]] * 2
+    options = {"cell": "mitchell-schaeffer", "scheme": steps_of(0.1), "compiles": False}
+    kept = [np.array([7, 0, 3]), np.arange(domains[1].n_nodes)[::-1].copy()]
+    whole = simulate_many(domains, protocols, [0.5, 4.0], **options)
+    for some, all_, nodes in zip(
+        simulate_many(domains, protocols, [0.5, 4.0], kept=kept, **options), whole, kept, strict=True
+    ):
+        np.testing.assert_array_equal(some.values_mV, all_.values_mV[:, :, nodes])
+        np.testing.assert_array_equal(some.activation_ms, all_.activation_ms[:, nodes])
+
+
 def test_moments_come_one_by_one_and_are_what_simulate_returns():
     domains = [tissue(2.0, 0.5, 0.25), tissue(1.0, 0.5, 0.25)]
     protocols = [[[Stimulus(sites=((0.0, 0.0),))], []]] * 2

@@ -56,10 +56,10 @@ class Asked:
         return np.array(self.stimulus.sites[0])
 
 
-def unsolved(domains: list, protocols: list, times_ms: np.ndarray, **_: object) -> list[Paced]:
+def unsolved(domains: list, protocols: list, times_ms: np.ndarray, *, kept: list, **_: object) -> list[Paced]:
     """In the solver's place: node numbers plus a thousandth of the time."""
-    never = np.full((1, domains[0].n_nodes), np.nan)
-    values = np.arange(domains[0].n_nodes) + times_ms[None, :, None] / 1000
+    never = np.full((1, len(kept[0])), np.nan)
+    values = kept[0] + times_ms[None, :, None] / 1000
     return [Paced(times_ms=times_ms, values_mV=values, activation_ms=never, repolarisation_ms=never)]
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from math import ceil, floor
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gfunk.domain import Domain
@@ -76,6 +76,22 @@ class Moment:
     repolarisation_ms: Float[np.ndarray, "node trajectory"]
 
 
+class _Seen(NamedTuple):
+    """A moment where it was found: on the device."""
+
+    v: Float[Tensor, "node trajectory"]
+    activation: Float[Tensor, "node trajectory"]
+    repolarisation: Float[Tensor, "node trajectory"]
+    time_ms: float
+
+    def times_seen(self) -> tuple[Tensor, Tensor]:
+        # The step went a little further than the asked time.
+        activation, repolarisation = (
+            torch.where(each.float() <= self.time_ms, each, torch.nan) for each in (self.activation, self.repolarisation)
+        )
+        return activation, repolarisation
+
+
 def coupling(domain: Domain, scheme: str | Scheme = "accurate") -> HalfStep:
     """What the domain's nodes mean to each other in a step of this scheme."""
     how = _known(SCHEMES, scheme, "scheme")
@@ -114,12 +130,14 @@ def simulate_many(
     activated_mV: float = -20.0,
     repolarised_mV: float = -70.0,
     couplings: Sequence[HalfStep] | None = None,
+    kept: Sequence[Int[np.ndarray, " _"]] | None = None,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> list[Paced]:
     """v at the asked times on every domain, from rest at time 0, once for each of its protocols (lists of stimuli).
 
     compiles: fuse each step's work first, which takes half a minute and makes it five times faster; None: where it can.
     couplings: each domain's `coupling` with this scheme, if it was made before, perhaps on other cores.
+    kept: the nodes of each domain to tell of, in this order; None: all.
 
     Domains have equally many protocols and are stepped together, which pays on a GPU; none changes another's result.
     A node is activated when v first rises through activated_mV, repolarised when it then falls through repolarised_mV.
@@ -133,28 +151,28 @@ def simulate_many(
     alike: dict[tuple[float, ...], list[int]] = {}
     for number, each in enumerate(couplings):
         alike.setdefault((each.smallest, each.largest, each.n_iterations(how.reduction)), []).append(number)
+    if kept is None:
+        kept = [np.arange(domain.n_nodes) for domain in domains]
     found: dict[int, Paced] = {}
     for numbers in alike.values():
-        seen = list(
-            _moments(
-                [couplings[number] for number in numbers], [domains[number] for number in numbers],
-                [protocols[number] for number in numbers], times, cell, how, device, dtype, compiles,
-                activated_mV, repolarised_mV, on_step,
-            )
-        )  # fmt: skip
-        values = np.stack([moment.v_mV for moment in seen])
-        parts = np.cumsum([domains[number].n_nodes for number in numbers])[:-1]
-        columns = (
-            np.split(values, parts, axis=1),
-            np.split(seen[-1].activation_ms, parts),
-            np.split(seen[-1].repolarisation_ms, parts),
-        )
-        for number, v, activation, repolarisation in zip(numbers, *columns, strict=True):
+        first = np.cumsum([0] + [domains[number].n_nodes for number in numbers])
+        nodes = torch.from_numpy(np.concatenate([kept[number] + at for number, at in zip(numbers, first[:-1], strict=True)]))
+        frames, seen = [], None
+        for seen in _moments(
+            [couplings[number] for number in numbers], [domains[number] for number in numbers],
+            [protocols[number] for number in numbers], times, cell, how, device, dtype, compiles,
+            activated_mV, repolarised_mV, on_step,
+        ):  # fmt: skip
+            nodes = nodes.to(seen.v.device)
+            # Chosen and put in order where they were found: what leaves a GPU slowly is to be little, and ready.
+            frames.append(seen.v[nodes].float())
+        assert seen is not None  # there is at least one time
+        fields = torch.stack(frames).permute(2, 0, 1), *(each[nodes].float().T for each in seen.times_seen())
+        parts = [len(kept[number]) for number in numbers]
+        for number, *each in zip(numbers, *(field.split(parts, dim=-1) for field in fields), strict=True):
+            values, activation, repolarisation = (part.contiguous().cpu().numpy() for part in each)
             found[number] = Paced(
-                times_ms=times,
-                values_mV=np.ascontiguousarray(v.transpose(2, 0, 1)),
-                activation_ms=activation.T,
-                repolarisation_ms=repolarisation.T,
+                times_ms=times, values_mV=values, activation_ms=activation, repolarisation_ms=repolarisation
             )
     return [found[number] for number in range(len(domains))]
 
@@ -183,9 +201,11 @@ def moments(
     _checked_protocols(domains, protocols)
     if couplings is None:
         couplings = [coupling(domain, how) for domain in domains]
-    yield from _moments(
+    for seen in _moments(
         couplings, domains, protocols, times, cell, how, device, dtype, compiles, activated_mV, repolarised_mV, on_step
-    )
+    ):
+        fields = (each.to("cpu", torch.float32, copy=True).numpy() for each in (seen.v, *seen.times_seen()))
+        yield Moment(**dict(zip(("v_mV", "activation_ms", "repolarisation_ms"), fields, strict=True)))
 
 
 def _moments(
@@ -201,7 +221,8 @@ def _moments(
     activated_mV: float,
     repolarised_mV: float,
     on_step: Callable[[int], None],
-) -> Iterator[Moment]:
+) -> Iterator[_Seen]:
+    """All that is handed over stays on the device; times seen are overwritten by the steps that follow."""
     model = _known(CELLS, cell, "cell model")
     together = joined(couplings).to(device, dtype)
     dt, weights = how.dt_ms, together.weights(together.n_iterations(how.reduction))
@@ -251,7 +272,7 @@ def _moments(
     while True:
         while asked < len(times) and times[asked] <= done * dt * (1 + 1e-9):
             v, before, _, activation, repolarisation, *_ = now
-            yield _moment(v - (done - times[asked] / dt) * (v - before), activation, repolarisation, times[asked])
+            yield _Seen(v - (done - times[asked] / dt) * (v - before), activation, repolarisation, float(times[asked]))
             asked += 1
         if asked == len(times):
             return
@@ -321,13 +342,6 @@ def _spread(
     rise, fall = (start + dt * (passed - before) / (middle - before) for passed in (level, low))
     activation, repolarisation = torch.where(rises, rise, activation), torch.where(falls, fall, repolarisation)
     return middle, (middle + increment).flatten(), increment, activation, repolarisation
-
-
-def _moment(v: Tensor, activation: Tensor, repolarisation: Tensor, time: float) -> Moment:
-    # The step went a little further than the asked time.
-    until = (torch.where(seen.float() <= time, seen, torch.nan) for seen in (activation, repolarisation))
-    v_mV, activation_ms, repolarisation_ms = (field.to("cpu", torch.float32, copy=True).numpy() for field in (v, *until))
-    return Moment(v_mV=v_mV, activation_ms=activation_ms, repolarisation_ms=repolarisation_ms)
 
 
 Known = TypeVar("Known")

@@ -95,10 +95,10 @@ class TissueProblem:
             scheme=self.pacing.scheme,
             device=device,
             couplings=[each.coupling for each in experiments],
+            kept=[each.nearest for each in experiments],
         )
         for each, wave in zip(experiments, waves, strict=True):
-            values = wave.values_mV[:, :, each.nearest].astype(np.float64)
-            yield Sample(seed=each.seed, domain=each.kept, times=times, values=values)
+            yield Sample(seed=each.seed, domain=each.kept, times=times, values=wave.values_mV)
 
 
 @dataclass(frozen=True, kw_only=True)
