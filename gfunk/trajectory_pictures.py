@@ -30,7 +30,10 @@ def prediction_picture(
     folder: Path | None,
     title: str,
 ):
-    """Truth, prediction and difference at four times; `folder` holds the samples, None if they were made afresh."""
+    """Truth, prediction and difference at four times, that of the largest error among them.
+
+    folder: where the samples are; None if they were made afresh.
+    """
     batch, true = data.take(torch.tensor([trajectory], device=data.values.device))
     predicted = rollout(operator, true[:, 0], batch, torch.diff(data.times).tolist(), variant.integrator)
     is_node = batch.is_node[0]
@@ -39,10 +42,14 @@ def prediction_picture(
         field[0, :, :, 0][:, is_node].double().cpu().numpy() * problem.scale + problem.offset for field in (true, predicted)
     )
     cells = _triangles(problem, variant.view, data.seeds[trajectory], folder)
-    moments = np.unique(np.linspace(1, len(data.times) - 1, N_MOMENTS).round().astype(int))
+    moments = np.linspace(1, len(data.times) - 1, N_MOMENTS).round().astype(int)
+    apart, size = ((field[:, :, is_node] ** 2).sum((0, 2, 3)) for field in (predicted - true, true))
+    worst = 1 + int((apart / size)[1:].argmax())
+    moments[np.abs(moments - worst).argmin()] = worst
+    columns = np.unique(moments).tolist()
     units = {"unit": "mV", "time_unit": "ms"} if isinstance(problem, TissueProblem) else {}
     domain = make_domain(points, cells, fibres=fibres)
-    comparison_picture(path, domain, data.times.cpu().numpy(), truth, prediction, title, moments.tolist(), **units)
+    comparison_picture(path, domain, data.times.cpu().numpy(), truth, prediction, title, columns, **units)
 
 
 def _triangles(problem: RecipeProblem, view: View, seed: int, folder: Path | None) -> Int[np.ndarray, "cell corner"]:

@@ -8,7 +8,7 @@ import torch
 from matplotlib.image import imread
 from problems import box, relabelled, sphere, turning_square
 
-from gfunk import experiments
+from gfunk import experiments, trajectory_pictures
 from gfunk.cli import main
 from gfunk.domain import Domain, make_domain
 from gfunk.errors import InputError
@@ -118,6 +118,18 @@ def test_the_command_draws_the_worst_and_keeps_all_rows(
     assert imread(picture)[..., :3].std() > 0.05
     halved = evaluated(capsys, "heat/no-learning-50", "--data", toy_data, "--every", "2", *options)
     assert halved["times"] == answer["times"][1::2]
+
+
+def test_the_time_of_the_largest_error_is_drawn(
+    capsys: pytest.CaptureFixture[str], toy_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = []
+    monkeypatch.setattr(trajectory_pictures, "comparison_picture", lambda *things, **_: asked.append(things))
+    monkeypatch.setattr(trajectory_pictures, "N_MOMENTS", 2)
+    answer = evaluated(capsys, "heat/no-learning-50", "--data", toy_data, "--worst", tmp_path / "worst.png")
+    [(_, _, times, *_, columns)] = asked
+    worst = max(answer["rows"], key=lambda row: row["rel_l2"])["rel_l2_by_time"]
+    assert len(columns) == 2 and answer["times"][np.argmax(worst)] in times[columns]
 
 
 @pytest.mark.parametrize(
