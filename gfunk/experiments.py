@@ -137,7 +137,8 @@ def train_variant(
     outcome = train(
         operator, train_set, val_set, variant.integrator, variant.training, folder,
         resume=resume, minutes=minutes, on_epoch=on_epoch, on_iteration=on_iteration, replays=replays,
-        step=torch.compile(operator, dynamic=False) if compiles else None,
+        # Once for all sizes, or once for the only one there is.
+        step=torch.compile(operator, dynamic=variant.training.n_sizes > 1) if compiles else None,
     )  # fmt: skip
     return operator, outcome
 

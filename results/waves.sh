@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A cardiac recipe at full size: data, training and test, recorded in results/RECIPE.json. Any machine; made for a GPU.
 # VARIANTS chooses some, MINUTES stops each training after so long (again: goes on), DATA and RUNS say where to work, SET and
-# TRAIN_SET pass settings on, N chooses how many training samples. SPLITS=none leaves the data as they are.
+# TRAIN_SET pass settings on, N chooses how many training samples, SPLITS which are simulated (none: the data are there), ALSO
+# names recipes whose test sets, simulated with ALSO_SET, are predicted too.
 set -euo pipefail
 RECIPE=${1:?which recipe}
 VARIANTS=${VARIANTS:-ours}
@@ -12,10 +13,19 @@ DEVICE=${DEVICE:-cuda}
 gfunk="python -m gfunk.cli"
 mkdir -p "$RUNS"
 
-for split in ${SPLITS:-train val test}; do
-  [[ $split == none ]] && continue
-  n=(); [[ $split == train && ${N:-} ]] && n=(--n "$N"); [[ ${TOY:-} ]] && n=(--n 4)
-  $gfunk simulate "$RECIPE" --out "$DATA" --split "$split" --device "$DEVICE" "${n[@]}" ${SET:-} --json
+simulate() { $gfunk simulate "$1" --out "$2" --device "$DEVICE" "${@:3}" ${TOY:+--n 2} --json; }
+if [[ -z ${SPLITS:-} && -z ${N:-} ]]; then
+  # In one process, which compiles once.
+  simulate "$RECIPE" "$DATA" ${SET:-}
+else
+  for split in ${SPLITS:-train val test}; do
+    [[ $split == none ]] && continue
+    n=(); [[ $split == train && ${N:-} ]] && n=(--n "$N")
+    simulate "$RECIPE" "$DATA" --split "$split" "${n[@]}" ${SET:-}
+  done
+fi
+for other in ${ALSO:-}; do
+  simulate "$other" "data/$other" --split test ${ALSO_SET:-}
 done
 for variant in $VARIANTS; do
   run=$RUNS/$variant${NAME:+-$NAME}
@@ -25,8 +35,8 @@ for variant in $VARIANTS; do
   # Only what is trained to its end meets the test set.
   grep -q "time is up" "$run.outcome.json" && continue
   label=$variant${NAME:+-$NAME}
-  $gfunk evaluate "$run" --data "$DATA" --device "$DEVICE" --label "$label" --record "$RECORD" --rows "$run.rows.jsonl" --json | cut -c 1-900
-  if [[ $RECIPE == rectangles ]]; then
-    $gfunk evaluate "$run" --data "$DATA" --device "$DEVICE" --rotate 90 --label "$label, turned" --record "$RECORD" --json | cut -c 1-400
-  fi
+  evaluate() { $gfunk evaluate "$run" --device "$DEVICE" --record "$RECORD" --rows "$run.rows.jsonl" --json "$@" | cut -c 1-900; }
+  if [[ $RECIPE == rectangles ]]; then evaluate --data "$DATA" --rotate 90 --label "$label, turned"; fi
+  for other in ${ALSO:-}; do evaluate --data "data/$other" --label "$label on $other"; done
+  evaluate --data "$DATA" --label "$label"
 done

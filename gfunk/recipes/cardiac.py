@@ -284,3 +284,15 @@ atria_190 = Recipe(
         n_test=1,
     ),
 )  # fmt: skip
+
+# What a user's atrium is predicted with: as many shapes as help, each with fewer sites, and until all is at rest again.
+atria_many = Recipe(
+    name="atria-many",
+    about="action potentials on unseen left atria, 0 to 190 ms, learned from many more of them",
+    problem=AtriumProblem(pacing=AtrialPacing(every_ms=2.0, n_saves=95), n_sites=12),
+    n_train=200,
+    n_val=8,
+    n_test=20,
+    variants=(_ours(replace(OUR_TRAINING, epochs=400, n_sizes=8, validation_stride=5)),),
+    smoke=replace(atria_190.smoke, n_train=6, ours=_our_smoke(epochs=80, stride=2, loss="l2")),
+)
