@@ -22,6 +22,7 @@ from gfunk.store import (
     cached_modes,
     commit,
     is_sample_whole,
+    peeked_domain,
     read_object,
     read_sample,
     remove_old_drafts,
@@ -158,12 +159,14 @@ def prepare_fresh(problem: Problem, seeds: Sequence[int], view: View, *, n_worke
 
 
 def viewed(folder: Path, seeds: Sequence[int], view: View, *, n_workers: int) -> Iterator[tuple[Sample, Laplacian]]:
-    """Read samples and make their Laplacians, but find no modes."""
-    for seed, (domain, matrices) in zip(
-        seeds, in_parallel(partial(_viewed_domain, folder, view), seeds, n_workers), strict=True
+    """Read samples and make their Laplacians, on meshes of their own, not on grids; but find no modes."""
+    with ThreadPoolExecutor() as pool:
+        # All is checked before anything is made of it; and read here: values may be too many to go from process to process.
+        samples = list(pool.map(partial(read_sample, folder), seeds))
+    for sample, (domain, matrices) in zip(
+        samples, in_parallel(partial(_peeked, folder, view), seeds, n_workers), strict=True
     ):
-        # Values are read here: they may be too many to be sent from process to process.
-        yield replace(read_sample(folder, seed), domain=domain), matrices
+        yield replace(sample, domain=domain), matrices
 
 
 def prepared(sample: Sample, view: View, cache: Path | None) -> Prepared:
@@ -174,14 +177,18 @@ def prepared(sample: Sample, view: View, cache: Path | None) -> Prepared:
 def _viewed(sample: Sample, view: View) -> tuple[Sample, Laplacian]:
     if view.grid_side is not None:
         sample = on_grid(sample, view.grid_side)
+    domain, matrices = _viewed_domain(sample.domain, view)
+    return replace(sample, domain=domain), matrices
+
+
+def _viewed_domain(domain: Domain, view: View) -> tuple[Domain, Laplacian]:
     if view.rotation_degrees:
-        sample = replace(sample, domain=rotated(sample.domain, view.rotation_degrees))
-    return sample, laplacian(sample.domain, view.discretisation)
+        domain = rotated(domain, view.rotation_degrees)
+    return domain, laplacian(domain, view.discretisation)
 
 
-def _viewed_domain(folder: Path, view: View, seed: int) -> tuple[Domain, Laplacian]:
-    sample, matrices = _viewed(read_sample(folder, seed), view)
-    return sample.domain, matrices
+def _peeked(folder: Path, view: View, seed: int) -> tuple[Domain, Laplacian]:
+    return _viewed_domain(peeked_domain(folder, seed), view)
 
 
 def on_grid(sample: Sample, n_side: int) -> Sample:

@@ -18,7 +18,17 @@ from gfunk.errors import InputError
 from gfunk.laplacian import Fem, fem_laplacian
 from gfunk.physics.heat import simulate_heat
 from gfunk.recipes.heat_data import HeatProblem, random_fibres, random_heat
-from gfunk.simulation import FIRST_SEED, View, missing_seeds, on_grid, prepare, prepared, simulate_missing, split_seeds
+from gfunk.simulation import (
+    FIRST_SEED,
+    View,
+    missing_seeds,
+    on_grid,
+    prepare,
+    prepared,
+    simulate_missing,
+    split_seeds,
+    viewed,
+)
 from gfunk.store import CorruptFile, Sample, read_sample, sample_path, sample_seeds
 
 
@@ -262,3 +272,21 @@ def test_the_truth_is_far_more_accurate_than_finite_elements_on_its_mesh(seed: i
     plain, truth = relative_gap(solved(problem, each, 0), reference), relative_gap(each.values[0], reference)
     assert truth < plain / 5
     assert truth < 1e-3
+
+
+@pytest.mark.parametrize("degrees", [0.0, 30.0])
+def test_samples_are_seen_as_they_are_prepared_and_a_damaged_one_is_refused(train_copy: Path, degrees: float):
+    view = View(discretisation=Fem(), n_modes=5, rotation_degrees=degrees)
+    seeds = sample_seeds(train_copy)[:3]
+    ready = list(prepare(train_copy, seeds, view, cache=None, n_workers=1))
+    for (sample, matrices), each in zip(viewed(train_copy, seeds, view, n_workers=1), ready, strict=True):
+        assert sample.seed == each.sample.seed
+        np.testing.assert_array_equal(sample.values, each.sample.values)
+        np.testing.assert_array_equal(sample.domain.points, each.sample.domain.points)
+        assert (matrices.stiffness != each.laplacian.stiffness).nnz == 0
+    # A value, at the end of the file, that no Laplacian depends on.
+    damaged = sample_path(train_copy, seeds[1])
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(CorruptFile, match=damaged.name):
+        next(viewed(train_copy, seeds, view, n_workers=1))
