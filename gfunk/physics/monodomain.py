@@ -241,15 +241,13 @@ def _moments(
     if names[0] != "v":
         raise InputError(f"the first state of {type(model).__name__} is {names[0]!r}, not its voltage, 'v'")
 
-    # A study of many cells, orders and meshes would soon have compiled as often as torch allows at first.
-    @torch._dynamo.config.patch(recompile_limit=64)
     def run(
         n_steps: int, any_rough: bool, starts: Tensor, current: Tensor, rough: Tensor, *now: Tensor
     ) -> tuple[Tensor, ...]:
         """Some steps on; `now` is v, v a step before, the last increment of diffusion, both times seen, and the state."""
         v, before, increment, activation, repolarisation, *states = now
         current = current.flatten()
-        for field in (current, *states):
+        for field in (current, *states) if compiles else ():
             torch._dynamo.maybe_mark_dynamic(field, 0)
         for number in range(n_steps):
             before = v
@@ -263,6 +261,9 @@ def _moments(
                 states[0] = torch.where(rough.flatten(), both.flatten(), states[0])
         return v, before, increment, activation, repolarisation, *states
 
+    if compiles:
+        # A study of many cells, orders and meshes would soon have compiled as often as torch allows at first.
+        run = torch._dynamo.config.patch(recompile_limit=64)(run)
     states = [torch.full_like(nothing.flatten(), value) for value in model.resting.values()]
     at_rest, never = torch.full_like(nothing, model.resting["v"]), torch.full_like(nothing, torch.nan)
     now: tuple[Tensor, ...] = (at_rest, at_rest, nothing, never, never, *states)
