@@ -15,12 +15,15 @@ from gfunk.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from gfunk.batch import Batch, pack
+    from gfunk.exporting.trajectories import as_xarray
     from gfunk.operators.gfunk import GFuNK, GFuNKConfig, PaperGFuNK, PaperGFuNKConfig
     from gfunk.operators.modes import ExactModes, ExactModesConfig
     from gfunk.physics.monodomain import Paced, diffusivity, simulate, simulate_many
     from gfunk.physics.stimulus import Stimulus
+    from gfunk.prediction import Prediction, predict
     from gfunk.pretrained import load_pretrained
     from gfunk.runs import load_run
+    from gfunk.sweeping import Sweep, sweep
 
 # Imported when first used: geometry and the solver, also in worker processes, should not wait for torch.
 _WITH_TORCH = {
@@ -32,20 +35,26 @@ _WITH_TORCH = {
     "Paced": "physics.monodomain",
     "PaperGFuNK": "operators.gfunk",
     "PaperGFuNKConfig": "operators.gfunk",
+    "Prediction": "prediction",
     "Stimulus": "physics.stimulus",
+    "Sweep": "sweeping",
+    "as_xarray": "exporting.trajectories",
     "diffusivity": "physics.monodomain",
     "load_pretrained": "pretrained",
     "load_run": "runs",
     "pack": "batch",
+    "predict": "prediction",
     "simulate": "physics.monodomain",
     "simulate_many": "physics.monodomain",
+    "sweep": "sweeping",
 }
 
 __all__ = [
     "Batch", "Domain", "ExactModes", "ExactModesConfig", "Fem", "GFuNK", "GFuNKConfig", "InputError", "Knn", "Laplacian",
-    "Paced", "PaperGFuNK", "PaperGFuNKConfig", "PaperGraph", "Spectrum", "Stimulus", "Trajectory", "cached_modes",
-    "diffusivity", "fibre_tensors", "laplacian", "left_atrium", "load_pretrained", "load_run", "lowest_modes", "make_domain",
-    "pack", "perturbed_square", "read_domain", "rectangle", "simulate", "simulate_heat", "simulate_many", "unit_square",
+    "Paced", "PaperGFuNK", "PaperGFuNKConfig", "PaperGraph", "Prediction", "Spectrum", "Stimulus", "Sweep", "Trajectory",
+    "as_xarray", "cached_modes", "diffusivity", "fibre_tensors", "laplacian", "left_atrium", "load_pretrained", "load_run",
+    "lowest_modes", "make_domain", "pack", "perturbed_square", "predict", "read_domain", "rectangle", "simulate",
+    "simulate_heat", "simulate_many", "sweep", "unit_square",
 ]  # fmt: skip
 
 

@@ -2,16 +2,21 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gfunk.commands.exporting import export
 from gfunk.commands.learning import compare, demo, evaluate, train
 from gfunk.commands.listing import models, recipes, results, ship
 from gfunk.commands.measuring import bench
 from gfunk.commands.meshing import atrium, mesh
+from gfunk.commands.predicting import predict
 from gfunk.commands.solving import simulate, verify
+from gfunk.commands.sweeping import sweep
+from gfunk.commands.viewing import view
 from gfunk.errors import InputError
 from gfunk.parallel import default_workers
 
@@ -191,6 +196,65 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     each.add_argument("--out", type=Path, help="write it: .vtp, .vtu, or .pts for openCARP")
 
+    each = command(predict, "the wave that a stimulus sends over a mesh, by a trained model; on the mesh's own nodes")
+    each.add_argument("mesh", type=Path, help="a left atrium, in any format that `gfunk mesh` reads")
+    each.add_argument(
+        "--at", type=_site, action="append", metavar="X,Y,Z|REGION",
+        help="where it starts, in mm, or a part such as LSPV; may be given again: all at once (default: beside RSPV)",
+    )  # fmt: skip
+    # A place may begin with a minus, and is no option.
+    each._negative_number_matcher = re.compile(r"-[\d.]")
+    each.add_argument("--fibres", metavar="FILE|rule", help="a .lon or a mesh with fibres (default: the mesh's, or by rule)")
+    each.add_argument("--model", default="atria", help="a shipped model, or a run folder")
+    each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
+    each.add_argument("--every", type=float, default=1.0, metavar="MS", help="between output times (default 1)")
+    each.add_argument("--out", type=Path, help=".npz (all), .pvd (film), .vtp (activation map) or .igb (voltages)")
+    each.add_argument("--picture", type=Path, help="draw the wave and its activation map (.png)")
+    each.add_argument("--report", type=Path, help="write a page about it (.html)")
+    each.add_argument("--compare", action="store_true", help="solve it too, and say how far the prediction is off")
+    each.add_argument("--unit", choices=["mm", "um", "m", "cm"], help="of the coordinates (default: judged by their extent)")
+    each.add_argument(
+        "--label", type=_label, action="append", default=[], metavar="NAME=X,Y,Z",
+        help="a place at MV, LSPV, LIPV, RSPV, RIPV or the tip of the LAA, where fibres or --at need it (default: by shape)",
+    )  # fmt: skip
+    shared(each, "device")
+
+    each = command(sweep, "waves from many sites of a mesh, each by itself: when they arrive, where that takes longest")
+    each.add_argument("mesh", type=Path, help="a left atrium, in any format that `gfunk mesh` reads")
+    each.add_argument("--sites", type=_positive, metavar="N", help="so many, spread evenly over the surface")
+    each.add_argument("--region", metavar="NAME", help="spread them over this part alone, for example LAA")
+    each.add_argument("--seed", type=_whole, default=0, help="of where the spread begins (default 0)")
+    each.add_argument(
+        "--at", type=_site, action="append", default=[], metavar="X,Y,Z|REGION",
+        help="a further site, before the others; may be given again: each starts a wave of its own",
+    )  # fmt: skip
+    each._negative_number_matcher = re.compile(r"-[\d.]")
+    each.add_argument("--out", type=Path, required=True, help="folder; the same command goes on where it was stopped")
+    each.add_argument("--fibres", metavar="FILE|rule", help="a .lon or a mesh with fibres (default: the mesh's, or by rule)")
+    each.add_argument("--model", default="atria", help="a shipped model, or a run folder")
+    each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
+    each.add_argument("--unit", choices=["mm", "um", "m", "cm"], help="of the coordinates (default: judged by their extent)")
+    each.add_argument(
+        "--label", type=_label, action="append", default=[], metavar="NAME=X,Y,Z",
+        help="a place at MV, LSPV, LIPV, RSPV, RIPV or the tip of the LAA (default: found by shape)",
+    )  # fmt: skip
+    shared(each, "device")
+
+    each = command(view, "a page in the browser: choose or drop an atrium, click it, and see the predicted wave")
+    each.add_argument("mesh", type=Path, nargs="?", help="shown first (default: a synthetic atrium)")
+    each.add_argument("--model", help="a shipped model, or a run folder (default: atria)")
+    each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
+    each.add_argument("--host", default="127.0.0.1", help="address to serve at (default: this computer alone)")
+    each.add_argument("--port", type=_whole, default=0, help="default: a free one")
+    each.add_argument("--no-browser", action="store_true", help="only print the address")
+    each.add_argument("--upload-mb", type=_positive, default=100, metavar="MB", help="largest mesh taken (default 100)")
+    each.add_argument("--nodes", type=_positive, default=300_000, help="most nodes of a mesh (default 300,000)")
+    shared(each, "device")
+
+    each = command(export, "a model for onnxruntime or torch.export, checked; or simulated trajectories for xarray")
+    each.add_argument("what", help="a shipped model or a run folder; a folder made by simulate, or a file in it")
+    each.add_argument("--out", type=Path, required=True, help="a model: .onnx or .pt2; trajectories: .nc")
+
     command(results, "what was reached, on what, by which command")
 
     command(models, "trained models that come with the package; `gfunk evaluate NAME` tests one afresh")
@@ -221,6 +285,17 @@ def _label(text: str) -> tuple[str, tuple[float, ...]]:
         return name, tuple(float(number) for number in place.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=X,Y,Z") from None
+
+
+def _site(text: str) -> str | tuple[float, ...]:
+    """A region's name, or a place."""
+    if text.isidentifier():
+        return text
+    try:
+        x, y, z = map(float, text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither X,Y,Z nor the name of a region") from None
+    return x, y, z
 
 
 def _whole(text: str) -> int:

@@ -17,7 +17,7 @@ people = Console(stderr=True)
 def show(as_json: bool, content: Any, rows: list[dict[str, Any]], columns: list[str] | None = None):
     """JSON for machines, a table for people."""
     if as_json:
-        print(json.dumps(_finite(content)))
+        print(json.dumps(finite(content)))
         return
     columns = columns or list(rows[0]) if rows else columns or []
     table = Table(*columns)
@@ -26,12 +26,12 @@ def show(as_json: bool, content: Any, rows: list[dict[str, Any]], columns: list[
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
-def _finite(content: Any) -> Any:
+def finite(content: Any) -> Any:
     """JSON knows neither NaN nor infinity: null stands for them."""
     if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
+        return {name: finite(value) for name, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [_finite(value) for value in content]
+        return [finite(value) for value in content]
     return None if isinstance(content, float) and not isfinite(content) else content
 
 

@@ -46,7 +46,7 @@ def comparison_picture(
         "prediction": (prediction, truth.min(), truth.max(), colours),
         "difference": (error, -largest, largest, "RdBu_r"),
     }
-    draw = _on_plane(domain) if is_flat else _on_surface(domain)
+    draw = on_plane(domain) if is_flat else on_surface(domain)
     for row, (name, (values, low, high, colours)) in zip(axes, rows.items(), strict=True):
         scale = plt.cm.ScalarMappable(plt.Normalize(low, high), colours)
         for axis, moment in zip(row[-len(columns) :], columns, strict=True):
@@ -70,7 +70,7 @@ def comparison_picture(
     plt.close(figure)
 
 
-def _on_plane(domain: Domain) -> Callable[[Any, np.ndarray, Any], None]:
+def on_plane(domain: Domain) -> Callable[[Any, np.ndarray, Any], None]:
     """What draws values on an axis, in the colours of a scale."""
     x, y = domain.points.T
 
@@ -80,7 +80,7 @@ def _on_plane(domain: Domain) -> Callable[[Any, np.ndarray, Any], None]:
     return draw
 
 
-def _on_surface(domain: Domain) -> Callable[[Any, np.ndarray, Any], None]:
+def on_surface(domain: Domain) -> Callable[[Any, np.ndarray, Any], None]:
     """The same on a surface, seen from the front and, beside it, from the back."""
     from matplotlib.collections import PolyCollection
 

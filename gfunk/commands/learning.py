@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gfunk.commands.refusals import check_writable
-from gfunk.console import _finite, bar, people, progress_bars, show
+from gfunk.console import bar, finite, people, progress_bars, show
 from gfunk.errors import InputError
 
 
@@ -150,7 +150,7 @@ def evaluate(options: argparse.Namespace):
         record(options.record, answer | about, options.words, device)
     rows = [asdict(row) for row in result.rows]
     if options.rows is not None:
-        write_bytes(options.rows, "".join(json.dumps(_finite(row)) + "\n" for row in rows).encode())
+        write_bytes(options.rows, "".join(json.dumps(finite(row)) + "\n" for row in rows).encode())
     if options.worst is not None:
         from gfunk.trajectory_pictures import prediction_picture
 

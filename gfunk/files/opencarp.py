@@ -52,7 +52,7 @@ def read_opencarp(path: Path) -> RawMesh:
         points_path, cells_path, fibres_path = (_beside(base, suffix) for suffix in _TEXT_SUFFIXES)
         points = _text_points(points_path)
         kinds, table = _text_elements(cells_path)
-        fibres = _text_fibres(fibres_path, table.n_rows)
+        fibres = text_fibres(fibres_path, table.n_rows)
     n_untagged = np.count_nonzero(table.widths == _N_CORNERS[kinds] + 1)
     has_tags = bool(n_untagged < table.n_rows)
     present, firsts = np.unique(kinds, return_index=True)
@@ -232,7 +232,8 @@ def _block(
     return Block(kind=kind, nodes=node_numbers(path, nodes, table, rows, n_nodes), data=data)
 
 
-def _text_fibres(path: Path, n_cells: int) -> Float[np.ndarray, "cell column"] | None:
+def text_fibres(path: Path, n_cells: int) -> Float[np.ndarray, "cell column"] | None:
+    """The rows of a .lon, one or two directions each; None if there is no such file."""
     if not path.exists():
         return None
     table = table_of(path, file_bytes(path))

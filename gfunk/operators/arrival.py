@@ -64,12 +64,7 @@ class Arrival(nn.Module):
     def forward(
         self, first: Float[Tensor, "batch node input"], batch: Batch, times: Float[Tensor, " time"]
     ) -> Float[Tensor, "batch time node channel"]:
-        arrival, latents = self.arrival(first, batch)
-        # Not in half precision: u is steep in the time.
-        with torch.autocast(first.device.type, enabled=False):
-            place = torch.cat([first[..., :1], latents], dim=-1)
-            parts = [self.profile(some[:, None, None] - arrival[:, None], place) for some in times.split(TIMES_AT_ONCE)]
-        return torch.where(batch.is_node[:, None, :, None], torch.cat(parts, dim=1), 0)
+        return self.values(first, *self.arrival(first, batch), batch, times)
 
     def arrival(
         self, first: Float[Tensor, "batch node input"], batch: Batch
@@ -86,6 +81,21 @@ class Arrival(nn.Module):
             told = self.last(nn.functional.gelu(self.hidden(field.to(u.dtype))))
             late, latents = told.split([1, self.config.n_latents], dim=-1)
             return ahead - behind + late, latents
+
+    def values(
+        self,
+        first: Float[Tensor, "batch node input"],
+        arrival: Float[Tensor, "batch node 1"],
+        latents: Float[Tensor, "batch node feature"],
+        batch: Batch,
+        times: Float[Tensor, " time"],
+    ) -> Float[Tensor, "batch time node channel"]:
+        """u at the times, of a wave whose `arrival` is known."""
+        # Not in half precision: u is steep in the time.
+        with torch.autocast(first.device.type, enabled=False):
+            place = torch.cat([first[..., :1], latents], dim=-1)
+            parts = [self.profile(some[:, None, None] - arrival[:, None], place) for some in times.split(TIMES_AT_ONCE)]
+        return torch.where(batch.is_node[:, None, :, None], torch.cat(parts, dim=1), 0)
 
 
 class MixingLayer(nn.Module):

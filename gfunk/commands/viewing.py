@@ -1,0 +1,34 @@
+"""The viewer: a page in the browser."""
+
+import argparse
+import json
+
+from gfunk.console import people
+from gfunk.errors import InputError
+
+
+def view(options: argparse.Namespace):
+    try:
+        from gfunk.viewer.serving import serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise InputError("the viewer needs more packages: pip install 'gfunk[viewer]'") from None
+    from gfunk.experiments import operator_named
+    from gfunk.viewer.sessions import Limits
+    from gfunk.viewer.shipped import ModelPredictor
+
+    if options.model is not None:
+        # It refuses now; else the page would say so.
+        operator_named(options.model)
+
+    def say(address: str):
+        print(json.dumps({"address": address}) if options.json else f"The viewer is at {address}", flush=True)
+        if not options.json:
+            people.print("Ctrl-C ends it.")
+
+    serve(
+        ModelPredictor(model=options.model or "atria", device=options.device, until_ms=options.until),
+        host=options.host, port=options.port, given=options.mesh, on_start=say, opens_browser=not options.no_browser,
+        limits=Limits(upload_bytes=options.upload_mb * 1_000_000, nodes=options.nodes),
+    )  # fmt: skip

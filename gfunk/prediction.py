@@ -1,0 +1,571 @@
+"""From a surface and a few sites to the wave on its own nodes: made even, its modes found, its first ms solved, the rest
+predicted by an operator, all carried back."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import floor
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+
+from gfunk.activation import ACTIVE_MV, ArrivalErrors, activation_times, arrival_errors
+from gfunk.atria.anatomy import Place
+from gfunk.batch import Batch, pack
+from gfunk.domain import Domain, make_domain
+from gfunk.errors import InputError
+from gfunk.experiments import active_from, chosen_device, operator_named
+from gfunk.first_waves import FirstWave, compiling_pays, first_waves, halved_tissue, threads_for
+from gfunk.laplacian import laplacian
+from gfunk.nearest import OntoSurface, nearest_on_triangles
+from gfunk.norms import relative_energy, relative_l2
+from gfunk.operators.arrival import Arrival
+from gfunk.physics.diffusion import HalfStep
+from gfunk.physics.monodomain import coupling, diffusivity, simulate_many
+from gfunk.physics.stimulus import Stimulus
+from gfunk.recipes.atrium_data import AtriumProblem
+from gfunk.recipes.recipe import Variant
+from gfunk.remeshing import EVEN, remeshed
+from gfunk.resampling import carried_tensors, surface_interpolation
+from gfunk.rollout import rollout
+from gfunk.store import CorruptFile, cached_modes, fingerprint, read_arrays, write_arrays
+from gfunk.surface import edge_lengths, main_tangents, triangle_normals
+
+FARTHEST_SITE_MM = 5.0
+# How far K may be from what a model has seen before that is said.
+FAR_K, FAR_RATIO = 2.0, 1.5
+TIMES_AT_ONCE = 16  # carried back; more would only take memory
+MOST_CACHED_BYTES = 2 * 10**9
+
+Stage = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A domain made ready for one operator: everything that does not depend on the stimulus."""
+
+    domain: Domain  # the user's own
+    even: Domain  # what the operator sees
+    back: csr_array | None  # (node, node of `even`); None where they are one
+    onto: OntoSurface  # the user's
+    batch: Batch
+    coupling: HalfStep  # of `even`, halved as the solver needs it
+    operator: nn.Module
+    problem: AtriumProblem
+    variant: Variant
+    model: str
+    device: torch.device
+    seconds: Mapping[str, float]
+    warnings: tuple[str, ...]
+
+    @property
+    def first_ms(self) -> float:
+        """Up to this time after the stimulus the solver tells, from then on the operator."""
+        return self.problem.pacing.first_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A wave on the user's nodes, times since its stimulus. Activation is NaN where it does not come within them."""
+
+    times_ms: Float[np.ndarray, " time"]
+    values_mV: Float[np.ndarray, "time node"]
+    activation_ms: Float[np.ndarray, " node"]
+    sites: Float[np.ndarray, "place 3"]
+    even_mV: Float[np.ndarray, "time _"]  # the same on the nodes of `Ready.even`
+    first_ms: float
+    seconds: Mapping[str, float]  # by stage; of several protocols, each has its share
+    # What speaks against believing it, one sentence each.
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A prediction beside the solver on the same tissue, over the times after `first_ms`."""
+
+    rel_l2: float  # of values scaled as the model's errors are, all asked times, nodes of `Ready.even`
+    rel_h1: float
+    # Of the activation times given, mean size over the user's nodes that both activate after `first_ms`.
+    activation_error_ms: float | None
+    arrival: ArrivalErrors  # the same as evaluation takes it: by the values, on `Ready.even`
+    truth_mV: Float[np.ndarray, "time node"]  # the solver's wave on the user's nodes
+    truth_activation_ms: Float[np.ndarray, " node"]
+    solver_seconds: float  # without compiling, where that paid
+    prediction_seconds: float
+
+    @property
+    def speedup(self) -> float:
+        return self.solver_seconds / self.prediction_seconds
+
+
+def predict(
+    domain: Domain,
+    sites: Sequence[Place | str],
+    *,
+    until_ms: float = 100.0,
+    every_ms: float = 1.0,
+    model: str | Path = "atria",
+    device: str = "cpu",
+) -> Prediction:
+    """The wave that a stimulus at all these sites, at time 0, sends over a surface. A site: x, y, z, a node or a region."""
+    times = asked_times(until_ms, every_ms)
+    ready = made_ready(domain, model, device=device)
+    (found,) = predicted(ready, [sites], times)
+    return replace(found, seconds={**ready.seconds, **found.seconds})
+
+
+def asked_times(until_ms: float, every_ms: float) -> Float[np.ndarray, " time"]:
+    if not (0 < every_ms <= until_ms < np.inf):
+        raise InputError(f"times go from 0 to {until_ms:g} ms by {every_ms:g} ms: both must be positive, the second smaller")
+    return every_ms * np.arange(floor(until_ms / every_ms + 1e-9) + 1)
+
+
+def made_ready(
+    domain: Domain,
+    model: str | Path = "atria",
+    *,
+    device: str = "cpu",
+    cache: Path | Literal["user"] | None = "user",
+    on_stage: Stage = lambda _name, _seconds: None,
+) -> Ready:
+    """All that can be done before a stimulus is known.
+
+    cache: a folder where even meshes and modes are kept, by default `user_cache()`; None: nowhere. on_stage: called as each
+    stage ends, with the seconds it took.
+    """
+    _check_surface(domain)
+    stages = _Stages(on_stage)
+    kept = usable_cache(user_cache()) if cache == "user" else cache
+    with stages("model"):
+        torch_device = chosen_device(device)
+        operator, recipe, problem, variant = operator_named(str(model))
+        if not isinstance(problem, AtriumProblem):
+            raise InputError(f"{model} was trained on {recipe}, not on atria: it can't predict waves on a surface")
+    with stages("resample"):
+        even = _even(domain, problem.kept_edge_mm, kept)
+        back = None if even is domain else _single(surface_interpolation(even.points, even.cells, domain.points))
+        onto = nearest_on_triangles(domain.points, domain.cells)
+    with stages("modes"):
+        matrices = laplacian(even, variant.view.discretisation)
+        spectrum = cached_modes(matrices, variant.view.n_modes, None if kept is None else kept / "modes")
+        batch = pack([(even, matrices, spectrum)]).to(torch_device)
+        steps = coupling(halved_tissue(even, problem.n_halvings), problem.pacing.scheme)
+        if kept is not None:
+            trim_cache(kept)
+    return Ready(
+        domain=domain,
+        even=even,
+        back=back,
+        onto=onto,
+        batch=batch,
+        coupling=steps,
+        operator=operator.to(torch_device).eval(),
+        problem=problem,
+        variant=variant,
+        model=str(model),
+        device=torch_device,
+        seconds=stages.seconds,
+        warnings=doubts(domain, problem),
+    )
+
+
+def predicted(
+    ready: Ready,
+    protocols: Sequence[Sequence[Place | str]],
+    times_ms: Float[np.ndarray, " time"],
+    *,
+    compiles: bool | None = None,
+    on_stage: Stage = lambda _name, _seconds: None,
+) -> list[Prediction]:
+    """The waves of some protocols, each a stimulus at one or several sites; times since the stimulus.
+
+    compiles: for the solver's part; None decides by how much there is to do.
+    """
+    times = checked_times(times_ms, ready.first_ms)
+    stages = _Stages(on_stage)
+    if not protocols:
+        return []
+    places = _places(ready, protocols)
+    is_early = times <= ready.first_ms
+    with stages("first wave"):
+        firsts = _first_waves(ready, places, np.union1d(times[is_early], ready.first_ms), compiles)
+    with stages("operator"):
+        later = _predicted_later(ready, np.stack([first.values_mV[-1] for first in firsts]), times[~is_early])
+    rows = []
+    with stages("carry back"):
+        for first, sites, (values, arrival) in zip(firsts, places, later, strict=True):
+            even_mV = np.concatenate([first.values_mV[: is_early.sum()], values])
+            rows.append((sites, even_mV, carried_back(ready, even_mV), _activation(ready, first, times, values, arrival)))
+    n_active = [int((first.values_mV[-1] >= ACTIVE_MV).sum()) for first in firsts]
+    return [
+        Prediction(
+            times_ms=times,
+            values_mV=values,
+            activation_ms=activation,
+            sites=sites,
+            even_mV=even_mV,
+            first_ms=ready.first_ms,
+            seconds={name: seconds / len(protocols) for name, seconds in stages.seconds.items()},
+            warnings=(*ready.warnings, *_doubts_of_wave(ready, times, active)),
+        )
+        for (sites, even_mV, values, activation), active in zip(rows, n_active, strict=True)
+    ]
+
+
+@torch.no_grad()
+def predicted_activation(
+    ready: Ready,
+    protocols: Sequence[Sequence[Place | str]],
+    times_ms: Float[np.ndarray, " time"],
+    *,
+    compiles: bool | None = None,
+    at_once: int | None = None,
+) -> Float[np.ndarray, "trajectory node"]:
+    """`activation_ms` of the same predictions; where the operator can tell it, no values are found on the way.
+
+    at_once: protocols that the operator sees together; None: all on a GPU, one on a CPU, whose cache holds no more.
+    """
+    times = checked_times(times_ms, ready.first_ms)
+    firsts = _first_waves(ready, _places(ready, protocols), np.array([ready.first_ms]), compiles)
+    rows = np.empty((len(firsts), ready.domain.n_nodes), dtype=np.float32)
+    if not isinstance(ready.operator, Arrival):
+        for row, first in zip(rows, firsts, strict=True):
+            ((values, _),) = _predicted_later(ready, first.values_mV, times[times > ready.first_ms])
+            row[:] = _activation(ready, first, times, values, None)
+        return rows
+    at_once = at_once or (1 if ready.device.type == "cpu" else max(1, len(firsts)))
+    for start in range(0, len(firsts), at_once):
+        some = slice(start, start + at_once)
+        u = torch.from_numpy(np.stack([first.values_mV[-1] for first in firsts[some]])).to(ready.device)
+        arrivals = _arrivals(ready, ready.operator, (u[..., None] - ready.problem.offset) / ready.problem.scale)
+        for row, first, arrival in zip(rows[some], firsts[some], arrivals, strict=True):
+            row[:] = _activation(ready, first, times, first.values_mV[:0], arrival)
+    return rows
+
+
+def compared(
+    ready: Ready, prediction: Prediction, *, compiles: bool | None = None, on_step: Callable[[int], None] = lambda _: None
+) -> Comparison:
+    """The same wave by the solver all the way, on the tissue its model would have been trained on."""
+    pacing, times = ready.problem.pacing, prediction.times_ms
+    tissue = halved_tissue(ready.even, ready.problem.n_halvings)
+    if compiles is None:
+        compiles = compiling_pays(tissue.n_nodes, float(times[-1]), ready.device)
+
+    def solved(until: Float[np.ndarray, " time"]):
+        return simulate_many(
+            [tissue], [[[stimulus_at(ready, prediction.sites)]]], until, cell=pacing.cell, scheme=pacing.scheme,
+            device=ready.device, compiles=compiles, activated_mV=ACTIVE_MV, couplings=[ready.coupling], on_step=on_step,
+        )[0]  # fmt: skip
+
+    if compiles:
+        # Here, as compiling is not what is timed.
+        solved(np.array([0.1]))
+    started = time.perf_counter()
+    wave = solved(times)
+    solver_seconds = time.perf_counter() - started
+    true_mV = wave.values_mV[0][:, : ready.even.n_nodes]
+    truth_activation = _carried_times(ready, wave.activation_ms[0, : ready.even.n_nodes])
+    is_asked = times >= ready.first_ms
+    since = torch.from_numpy(times[is_asked] - ready.first_ms)
+    found, true = (
+        (torch.from_numpy(values[is_asked])[None, :, :, None].to(ready.device) - ready.problem.offset) / ready.problem.scale
+        for values in (prediction.even_mV, true_mV)
+    )
+    later = found[:, since > 0], true[:, since > 0]
+    arrival, threshold = ArrivalErrors(), active_from(ready.problem)
+    if threshold is not None and len(since) > 1:
+        (arrival,) = arrival_errors(found[..., 0], true[..., 0], since, ready.batch.is_node, threshold)
+    return Comparison(
+        rel_l2=float(relative_l2(*later, ready.batch)),
+        rel_h1=float(relative_energy(*later, ready.batch)),
+        activation_error_ms=_mean_gap(prediction.activation_ms, truth_activation, ready.first_ms),
+        arrival=arrival,
+        truth_mV=carried_back(ready, true_mV),
+        truth_activation_ms=truth_activation,
+        solver_seconds=solver_seconds,
+        prediction_seconds=sum(prediction.seconds[name] for name in ("first wave", "operator", "carry back")),
+    )
+
+
+def carried_back(ready: Ready, even_values: Float[np.ndarray, "time _"]) -> Float[np.ndarray, "time node"]:
+    """From the nodes of the even mesh to the user's."""
+    if ready.back is None:
+        return even_values
+    found = np.empty((len(even_values), ready.domain.n_nodes), dtype=np.float32)
+    for start in range(0, len(even_values), TIMES_AT_ONCE):
+        some = slice(start, start + TIMES_AT_ONCE)
+        found[some] = (ready.back @ even_values[some].T).T
+    return found
+
+
+def site_at(domain: Domain, place: Place | str, onto: OntoSurface | None = None) -> tuple[float, float, float]:
+    """A place on the surface: of a node, of a region (its node nearest to its centre), or the nearest to x, y, z."""
+    if isinstance(place, str):
+        place = region_node(domain, place)
+    if isinstance(place, int | np.integer):
+        if not 0 <= place < domain.n_nodes:
+            raise InputError(f"site: node {place} is none of the mesh, whose nodes run from 0 to {domain.n_nodes - 1}")
+        x, y, z = domain.points[place].tolist()
+        return x, y, z
+    asked = np.asarray(place, dtype=np.float64)
+    if asked.shape != (3,) or not np.isfinite(asked).all():
+        raise InputError(f"site {place}: a node, a region or three finite coordinates, in mm, expected")
+    (found,) = (onto or nearest_on_triangles(domain.points, domain.cells))(asked[None])
+    away = float(np.linalg.norm(found - asked))
+    if away > FARTHEST_SITE_MM:
+        raise InputError(
+            f"site {_said(asked)} lies {away:.1f} mm from the surface: the nearest place on it is {_said(found)} (in mm)"
+        )
+    x, y, z = found.tolist()
+    return x, y, z
+
+
+def region_node(domain: Domain, name: str) -> int:
+    """The node of a region nearest to its centre."""
+    known = {region.lower(): nodes for region, nodes in domain.regions.items() if len(nodes)}
+    if name.lower() not in known:
+        names = ", ".join(region for region, nodes in domain.regions.items() if len(nodes))
+        raise InputError(f"site: no region {name!r}; {f'known are {names}' if names else 'this mesh has none: give x,y,z'}")
+    nodes = known[name.lower()]
+    return int(nodes[_nearest_to_centre(domain.points[nodes])])
+
+
+def usual_site(domain: Domain) -> tuple[int, str]:
+    """A node to start from where none is said, and where that is: beside the right superior vein, near which the beat of
+    the sinus node comes over; without regions in the middle of the surface."""
+    if len(domain.regions.get("RSPV", ())):
+        return region_node(domain, "RSPV"), "at the right superior vein"
+    return _nearest_to_centre(domain.points), "at the node nearest to the middle of all"
+
+
+def checked_times(times_ms: Float[np.ndarray, " time"], first_ms: float) -> Float[np.ndarray, " time"]:
+    times = np.asarray(times_ms, dtype=np.float64)
+    if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
+        raise InputError("the asked times must be finite, not negative, and rise")
+    if times[-1] <= first_ms:
+        raise InputError(
+            f"asked for up to {times[-1]:g} ms: the model starts {first_ms:g} ms after the stimulus, so ask for later times"
+        )
+    return times
+
+
+def doubts(domain: Domain, problem: AtriumProblem) -> tuple[str, ...]:
+    """What of the tissue is far from all that a model of this problem has seen."""
+    along, across = (np.median(values) for values in _main_diffusion(domain))
+    known_across = diffusivity(problem.pacing.base_conductivity)
+    known_along = problem.ratio * known_across
+    said = []
+    if not (known_along / FAR_K < along < FAR_K * known_along and known_across / FAR_K < across < FAR_K * known_across):
+        said.append(
+            f"diffusion is {along:.3g} along and {across:.3g} mm^2/ms across fibres (medians); "
+            f"the model has only seen {known_along:.3g} and {known_across:.3g}"
+        )
+    elif not problem.ratio / FAR_RATIO < along / across < FAR_RATIO * problem.ratio:
+        said.append(
+            f"diffusion along fibres is {along / across:.2g} times that across; the model has only seen {problem.ratio:g}"
+        )
+    return tuple(said)
+
+
+def user_cache() -> Path:
+    """GFUNK_CACHE, or `gfunk` in the user's folder for such things."""
+    if os.environ.get("GFUNK_CACHE"):
+        return Path(os.environ["GFUNK_CACHE"])
+    usual = os.environ.get("LOCALAPPDATA") if os.name == "nt" else os.environ.get("XDG_CACHE_HOME")
+    return Path(usual) / "gfunk" if usual else Path.home() / ".cache" / "gfunk"
+
+
+def usable_cache(folder: Path) -> Path | None:
+    """The folder, if one can write there: without a cache all takes longer, but nothing fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def trim_cache(folder: Path, most_bytes: int = MOST_CACHED_BYTES):
+    """Remove the oldest files until all others take no more than this."""
+    files = sorted(folder.glob("*/*.safetensors"), key=lambda path: -path.stat().st_mtime)
+    total = np.cumsum([path.stat().st_size for path in files])
+    for path in (path for path, size in zip(files, total, strict=True) if size > most_bytes):
+        path.unlink(missing_ok=True)
+
+
+class _Stages:
+    """Times what is done under a name."""
+
+    def __init__(self, on_stage: Stage):
+        self.seconds: dict[str, float] = {}
+        self.on_stage = on_stage
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - started
+        self.on_stage(name, self.seconds[name])
+
+
+def _check_surface(domain: Domain):
+    if domain.points.shape[1] != 3 or not domain.has_cells or domain.cells.shape[1] != 3:
+        what = "tetrahedra" if domain.cells.shape[1] == 4 and domain.has_cells else "no triangles in space"
+        raise InputError(f"waves are predicted on surfaces of triangles; this mesh has {what}")
+
+
+def _even(domain: Domain, edge_mm: float, cache: Path | None) -> Domain:
+    """The domain itself if its edges are about this long, else remeshed, K carried over."""
+    relative = edge_lengths(domain.points, domain.cells) / edge_mm
+    if EVEN[0] < relative.min() and relative.max() < EVEN[1]:
+        return domain
+    tensors = domain.cell_diffusion()
+    key = fingerprint({"points": domain.points, "cells": domain.cells, "diffusion": tensors}, edge_mm=edge_mm, version=1)
+    path = None if cache is None else cache / "meshes" / f"{key}.safetensors"
+    try:
+        arrays = {} if path is None else read_arrays(path)[0]
+    except (FileNotFoundError, CorruptFile):
+        arrays = {}
+    if not arrays:
+        points, cells = remeshed(domain.points, domain.cells, edge_mm)
+        arrays = {
+            "points": points, "cells": cells,
+            "diffusion": carried_tensors(domain.points, domain.cells, tensors, points, cells),
+        }  # fmt: skip
+        if path is not None:
+            write_arrays(path, arrays)
+    return make_domain(arrays["points"], arrays["cells"], arrays["diffusion"], diffusion_at="cell")
+
+
+def _single(matrix: csr_array) -> csr_array:
+    return csr_array((matrix.data.astype(np.float32), matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def stimulus_at(ready: Ready, sites: Float[np.ndarray, "place 3"]) -> Stimulus:
+    if not len(sites):
+        raise InputError("a protocol needs at least one site")
+    pacing = ready.problem.pacing
+    return replace(pacing.stimulus((0.0, 0.0, 0.0)), sites=tuple((x, y, z) for x, y, z in sites.tolist()))
+
+
+def _places(ready: Ready, protocols: Sequence[Sequence[Place | str]]) -> list[Float[np.ndarray, "_ 3"]]:
+    return [np.array([site_at(ready.domain, place, ready.onto) for place in each]).reshape(-1, 3) for each in protocols]
+
+
+def _first_waves(
+    ready: Ready, places: Sequence[Float[np.ndarray, "_ 3"]], times_ms: Float[np.ndarray, " time"], compiles: bool | None
+) -> list[FirstWave]:
+    firsts = first_waves(
+        ready.even, ready.batch, [stimulus_at(ready, sites) for sites in places], times_ms, ready.problem.pacing,
+        ready.problem.n_halvings, whole=ready.coupling, compiles=compiles,
+    )  # fmt: skip
+    for first, sites in zip(firsts, places, strict=True):
+        _check_uncovered(ready, first, sites)
+    return firsts
+
+
+def _check_uncovered(ready: Ready, first: FirstWave, sites: Float[np.ndarray, "place 3"]):
+    if np.isfinite(first.activation_ms).all():
+        raise InputError(
+            f"the wave from {' and '.join(map(_said, sites))} has been everywhere after {ready.first_ms:g} ms, when the "
+            "model begins: the surface is too small, or has too many sites"
+        )
+
+
+@torch.no_grad()
+def _predicted_later(
+    ready: Ready, firsts_mV: Float[np.ndarray, "batch node"], times_ms: Float[np.ndarray, " time"]
+) -> list[tuple[Float[np.ndarray, "time node"], Float[np.ndarray, " node"] | None]]:
+    """Values at the times, in mV, and when the wave arrives, if the operator can tell; all after the first time."""
+    operator, batch, offset, scale = ready.operator, ready.batch, ready.problem.offset, ready.problem.scale
+    since = times_ms - ready.first_ms
+    found = []
+    for first in (torch.from_numpy(firsts_mV).to(ready.device) - offset) / scale:
+        u, arrival = first[None, :, None], None
+        if isinstance(operator, Arrival):
+            # As a rollout would, but what is found on the way is kept.
+            with threads_for(ready.even.n_nodes):
+                known = operator.first(u, batch)
+            told = operator.arrival(known, batch)
+            values = operator.values(known, *told, batch, torch.from_numpy(since).to(u))
+            arrival = told[0][0, :, 0].cpu().numpy() + np.float32(ready.first_ms)
+        else:
+            values = rollout(operator, u, batch, np.diff(since, prepend=0.0).tolist(), ready.variant.integrator)[:, 1:]
+        found.append(((values[0, :, :, 0] * scale + offset).cpu().numpy(), arrival))
+    return found
+
+
+def _arrivals(ready: Ready, operator: Arrival, u: Float[Tensor, "batch _ channel"]) -> Float[np.ndarray, "batch _"]:
+    """When each wave comes, in ms, from what it is at the first time."""
+    with threads_for(ready.even.n_nodes):
+        known = operator.first(u, ready.batch)
+    return operator.arrival(known, ready.batch)[0][..., 0].cpu().numpy() + np.float32(ready.first_ms)
+
+
+def _activation(
+    ready: Ready,
+    first: FirstWave,
+    times_ms: Float[np.ndarray, " time"],
+    later_mV: Float[np.ndarray, "_ place"],
+    arrival: Float[np.ndarray, " place"] | None,
+) -> Float[np.ndarray, " node"]:
+    """When the wave came: as the solver saw it, then as the operator says, else as its values show."""
+    if arrival is None:
+        values = torch.from_numpy(np.concatenate([first.values_mV[-1:], later_mV]))[None]
+        since = torch.from_numpy(np.concatenate([[ready.first_ms], times_ms[times_ms > ready.first_ms]]))
+        arrival = activation_times(values, since, ACTIVE_MV)[0].float().numpy()
+    came = np.where(np.isfinite(first.activation_ms), first.activation_ms, np.maximum(arrival, ready.first_ms))
+    carried = _carried_times(ready, came)
+    return np.where(carried <= times_ms[-1], carried, np.float32(np.nan))
+
+
+def _carried_times(ready: Ready, came_ms: Float[np.ndarray, " _"]) -> Float[np.ndarray, " node"]:
+    """Between nodes that the wave reaches and others, as most of those around."""
+    if ready.back is None:
+        return came_ms
+    is_known = np.isfinite(came_ms)
+    weight = ready.back @ is_known.astype(np.float32)
+    mean = ready.back @ np.where(is_known, came_ms, 0).astype(np.float32) / np.maximum(weight, np.float32(1e-6))
+    return np.where(weight > 0.5, mean, np.float32(np.nan))
+
+
+def _mean_gap(found: Float[np.ndarray, " node"], true: Float[np.ndarray, " node"], after_ms: float) -> float | None:
+    both = np.isfinite(found) & np.isfinite(true) & (true > after_ms)
+    return float(np.abs(found[both] - true[both]).mean()) if both.any() else None
+
+
+def _doubts_of_wave(ready: Ready, times_ms: Float[np.ndarray, " time"], n_active: int) -> tuple[str, ...]:
+    said = [] if n_active else [f"no tissue is active {ready.first_ms:g} ms after the stimulus: it started no wave"]
+    return (*said, *doubts_of_time(ready, float(times_ms[-1])))
+
+
+def doubts_of_time(ready: Ready, until_ms: float) -> tuple[str, ...]:
+    pacing = ready.problem.pacing
+    last = pacing.first_ms + pacing.every_ms * pacing.n_saves
+    if until_ms <= last * (1 + 1e-9):
+        return ()
+    return (f"asked for up to {until_ms:g} ms; the model has learned times up to {last:g} ms",)
+
+
+def _main_diffusion(domain: Domain) -> tuple[Float[np.ndarray, " cell"], Float[np.ndarray, " cell"]]:
+    """K within each triangle, along the direction where it is largest and across."""
+    normals, tensors = triangle_normals(domain.points, domain.cells), domain.cell_diffusion()
+    along = main_tangents(tensors, normals)
+    across = np.cross(normals, along)
+    largest, smallest = (np.einsum("ni,nij,nj->n", axis, tensors, axis) for axis in (along, across))
+    return largest, smallest
+
+
+def _nearest_to_centre(points: Float[np.ndarray, "_ 3"]) -> int:
+    return int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())
+
+
+def _said(place: Float[np.ndarray, " 3"]) -> str:
+    return ",".join(f"{x:.4g}" for x in place)

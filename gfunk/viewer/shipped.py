@@ -1,0 +1,52 @@
+"""The predictor the viewer comes with: a shipped model, or a trained run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gfunk.domain import Domain
+from gfunk.physics.monodomain import SCHEMES
+from gfunk.prediction import Prediction, Ready, asked_times, compared, made_ready, predicted
+from gfunk.viewer.predictor import Beside, Say, Site, Wave
+
+# What follows each stage.
+NEXT = {"model": "resample", "resample": "modes", "first wave": "operator", "operator": "carry back"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPredictor:
+    model: str | Path = "atria"
+    device: str = "cpu"
+    until_ms: float = 100.0
+    every_ms: float = 1.0
+    cache: Path | Literal["user"] | None = "user"  # where even meshes and modes are kept
+
+    def made_ready(self, domain: Domain, say: Say) -> Ready:
+        say("model")
+        return made_ready(domain, self.model, device=self.device, cache=self.cache, on_stage=_then(say))
+
+    def predicted(self, ready: Ready, sites: Sequence[Site], say: Say) -> Wave:
+        say("first wave")
+        times = asked_times(self.until_ms, self.every_ms)
+        (found,) = predicted(ready, [sites], times, on_stage=_then(say))
+        return Wave(
+            times_ms=found.times_ms, values_mV=found.values_mV, activation_ms=found.activation_ms,
+            seconds=found.seconds, warnings=found.warnings, origin=found,
+        )  # fmt: skip
+
+    def compared(self, ready: Ready, wave: Wave, say: Say) -> Beside:
+        say("solve")
+        prediction: Prediction = wave.origin
+        n_steps = self.until_ms / SCHEMES[ready.problem.pacing.scheme].dt_ms
+        found = compared(ready, prediction, on_step=lambda done: say("solve", done / n_steps))
+        truth = Wave(
+            times_ms=wave.times_ms, values_mV=found.truth_mV, activation_ms=found.truth_activation_ms,
+            seconds={"solve": found.solver_seconds},
+        )  # fmt: skip
+        return Beside(truth=truth, rel_l2=found.rel_l2, lat_error_ms=found.arrival.lat_error_ms)
+
+
+def _then(say: Say):
+    """Stages are told when they end; the visitor is told which one begins."""
+    return lambda name, _seconds: say(NEXT[name]) if name in NEXT else None

@@ -1,0 +1,25 @@
+// What the page uses of three.js; BUILD.md beside this file says how three.min.js is made of it.
+export {
+  BufferAttribute,
+  BufferGeometry,
+  DataTexture,
+  DoubleSide,
+  LinearFilter,
+  LineBasicMaterial,
+  LineSegments,
+  Mesh,
+  MeshBasicMaterial,
+  MOUSE,
+  NearestFilter,
+  PerspectiveCamera,
+  Raycaster,
+  RGBAFormat,
+  Scene,
+  ShaderMaterial,
+  SphereGeometry,
+  TOUCH,
+  Vector2,
+  Vector3,
+  WebGLRenderer,
+} from 'three';
+export { OrbitControls } from 'three/examples/jsm/controls/OrbitControls.js';

@@ -1,0 +1,301 @@
+"""Waves on a user's mesh: laws that hold for any operator, learned or not."""
+
+import os
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import random_rotation, relabelled, shaken_box, turned
+from toy_surfaces import ACROSS, EDGE_MM, PROBLEM, egg, fibrous, strip, write_untrained
+
+from gfunk.activation import ACTIVE_MV
+from gfunk.batch import TrajectorySet
+from gfunk.domain import Domain, fibre_tensors, make_domain, refined
+from gfunk.errors import InputError
+from gfunk.evaluation import evaluate
+from gfunk.first_waves import halved_tissue
+from gfunk.physics.monodomain import simulate_many
+from gfunk.prediction import (
+    Prediction,
+    Ready,
+    asked_times,
+    carried_back,
+    compared,
+    doubts,
+    made_ready,
+    predict,
+    predicted,
+    site_at,
+    trim_cache,
+    user_cache,
+    usual_site,
+)
+from gfunk.recipes.heat_data import HeatProblem
+from gfunk.rollout import rollout
+
+TIMES = asked_times(30.0, 2.5)
+SCALE_MV = 105.0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_untrained(tmp_path_factory.mktemp("untrained"))
+
+
+@pytest.fixture(scope="module")
+def ready(run: Path) -> Ready:
+    return made_ready(surface(), run, cache=None)
+
+
+@pytest.fixture(scope="module")
+def wave(ready: Ready) -> Prediction:
+    (found,) = predicted(ready, [[100]], TIMES)
+    return found
+
+
+@cache
+def surface() -> Domain:
+    """Even enough to be taken as it is."""
+    return egg()
+
+
+@cache
+def finer() -> Domain:
+    """The same surface with edges half as long."""
+    points, cells = refined(surface())
+    return make_domain(points, cells, np.tile(surface().diffusion, (4, 1, 1)), diffusion_at="cell")
+
+
+def test_a_mesh_that_is_even_is_taken_as_it_is(ready: Ready, wave: Prediction):
+    assert ready.even is ready.domain and ready.back is None
+    assert np.array_equal(wave.values_mV, wave.even_mV)
+
+
+def test_the_operator_is_rolled_out_from_its_first_time(ready: Ready, wave: Prediction):
+    offset, scale = ready.problem.offset, ready.problem.scale
+    first = int(np.flatnonzero(TIMES == 10.0)[0])
+    u = (torch.from_numpy(wave.values_mV[first]) - offset) / scale
+    with torch.no_grad():
+        later = rollout(
+            ready.operator, u[None, :, None], ready.batch, [2.5] * (len(TIMES) - first - 1), ready.variant.integrator
+        )
+    assert np.allclose(wave.values_mV[first:], later[0, :, :, 0] * scale + offset, atol=1e-3)
+
+
+def test_up_to_the_operators_first_time_the_wave_is_the_solvers(ready: Ready, wave: Prediction):
+    early = TIMES[TIMES <= 10.0]
+    pacing = ready.problem.pacing
+    x, y, z = surface().points[100].tolist()
+    (truth,) = simulate_many(
+        [surface()], [[[pacing.stimulus((x, y, z))]]], early,
+        cell=pacing.cell, scheme=pacing.scheme, compiles=False, activated_mV=ACTIVE_MV,
+    )  # fmt: skip
+    assert np.abs(wave.values_mV[: len(early)] - truth.values_mV[0]).max() < 1e-3 * SCALE_MV
+    came = np.isfinite(truth.activation_ms[0])
+    assert np.abs(wave.activation_ms[came] - truth.activation_ms[0, came]).max() < 0.01
+    assert not (wave.activation_ms[~came] < 10.0).any()
+
+
+def test_where_the_wave_does_not_come_in_time_it_has_no_time(ready: Ready, wave: Prediction):
+    (short,) = predicted(ready, [[100]], asked_times(12.5, 2.5))
+    assert np.isfinite(wave.activation_ms).sum() > np.isfinite(short.activation_ms).sum() > 0
+    assert np.array_equal(
+        short.activation_ms, np.where(wave.activation_ms <= 12.5, wave.activation_ms, np.nan), equal_nan=True
+    )
+
+
+def test_a_wave_does_not_depend_on_which_other_times_are_asked_for(ready: Ready, wave: Prediction):
+    (sparse,) = predicted(ready, [[100]], np.array([7.5, 20.0]))
+    assert np.allclose(sparse.values_mV, wave.values_mV[[3, 8]], atol=1e-3)
+
+
+def test_two_protocols_in_one_call_are_those_of_two_calls(ready: Ready, wave: Prediction):
+    one, other = predicted(ready, [[100], [7, 300]], TIMES)
+    (alone,) = predicted(ready, [[7, 300]], TIMES)
+    for together, apart in ((one, wave), (other, alone)):
+        assert np.allclose(together.values_mV, apart.values_mV, atol=1e-3)
+        assert np.allclose(together.activation_ms, apart.activation_ms, atol=1e-3, equal_nan=True)
+    assert not np.allclose(one.values_mV, other.values_mV, atol=1.0)
+
+
+@settings(max_examples=2)
+@given(seed=st.integers(0, 1000))
+def test_relabelling_the_nodes_relabels_the_wave(run: Path, wave: Prediction, seed: int):
+    order = np.random.default_rng(seed).permutation(surface().n_nodes)
+    moved = made_ready(relabelled(surface(), order), run, cache=None)
+    (found,) = predicted(moved, [[int(np.flatnonzero(order == 100)[0])]], TIMES)
+    assert np.allclose(found.values_mV, wave.values_mV[:, order], atol=0.02)
+    assert np.allclose(found.activation_ms, wave.activation_ms[order], atol=0.01, equal_nan=True)
+
+
+@settings(max_examples=2)
+@given(seed=st.integers(0, 1000))
+def test_a_wave_turns_and_moves_with_mesh_and_sites(run: Path, wave: Prediction, seed: int):
+    rotation, move = random_rotation(3, seed), np.random.default_rng(seed).normal(0, 50, 3)
+    there = turned(surface(), rotation)
+    there = replace(there, points=there.points + move)
+    (found,) = predicted(made_ready(there, run, cache=None), [[rotation @ surface().points[100] + move]], TIMES)
+    assert np.allclose(found.values_mV, wave.values_mV, atol=0.02)
+    assert np.allclose(found.activation_ms, wave.activation_ms, atol=0.01, equal_nan=True)
+
+
+def test_a_finer_mesh_is_resampled_and_has_nearly_the_same_wave(run: Path, wave: Prediction):
+    ready = made_ready(finer(), run, cache=None)
+    (found,) = predicted(ready, [[100]], TIMES)
+    assert ready.even.n_nodes < finer().n_nodes / 2 and found.values_mV.shape == (len(TIMES), finer().n_nodes)
+    n_old = surface().n_nodes
+    both = np.isfinite(found.activation_ms[:n_old]) & np.isfinite(wave.activation_ms)
+    assert both.mean() > 0.9
+    late = found.activation_ms[:n_old][both] - wave.activation_ms[both]
+    assert np.abs(late).mean() < 0.7
+
+
+def test_what_is_carried_back_never_leaves_the_range_it_had(run: Path):
+    ready = made_ready(finer(), run, cache=None)
+    values = np.random.default_rng(0).normal(size=(40, ready.even.n_nodes)).astype(np.float32)
+    back = carried_back(ready, values)
+    assert back.dtype == np.float32 and (back.min(axis=1) >= values.min(axis=1) - 1e-6).all()
+    assert (back.max(axis=1) <= values.max(axis=1) + 1e-6).all()
+    # Linear on the even mesh, so linear functions of place come back exactly where the two surfaces meet.
+    x = carried_back(ready, ready.even.points[:, :1].T.astype(np.float32))[0]
+    assert np.abs(x - finer().points[:, 0]).max() < 0.2
+
+
+def test_operators_that_go_step_by_step_predict_too(tmp_path: Path):
+    ready = made_ready(surface(), write_untrained(tmp_path, steps=True), cache=None)
+    (found,) = predicted(ready, [[100]], TIMES)
+    assert found.values_mV.shape == (len(TIMES), surface().n_nodes) and np.isfinite(found.values_mV).all()
+    # Times are read off the values, which an untrained operator hardly changes.
+    arrived = found.activation_ms[np.isfinite(found.activation_ms)]
+    assert len(arrived) and arrived.min() < 10.0 and arrived.max() <= TIMES[-1]
+
+
+def test_the_solvers_own_wave_is_found_faultless(ready: Ready, wave: Prediction):
+    pacing, problem = ready.problem.pacing, ready.problem
+    x, y, z = surface().points[100].tolist()
+    (truth,) = simulate_many(
+        [halved_tissue(surface(), problem.n_halvings)], [[[pacing.stimulus((x, y, z))]]], TIMES,
+        cell=pacing.cell, scheme=pacing.scheme, compiles=False,
+    )  # fmt: skip
+    same = compared(ready, replace(wave, even_mV=truth.values_mV[0]), compiles=False)
+    assert same.rel_l2 < 1e-6 and same.activation_error_ms is not None
+    assert np.allclose(same.truth_mV, truth.values_mV[0], atol=1e-3)
+    other = compared(ready, wave, compiles=False)
+    late = TIMES > 10.0
+    scaled = [(values[late] - problem.offset) / problem.scale for values in (wave.values_mV, truth.values_mV[0])]
+    assert other.rel_l2 == pytest.approx(np.linalg.norm(scaled[0] - scaled[1]) / np.linalg.norm(scaled[1]), rel=1e-4)
+    assert other.speedup > 0
+    # As `gfunk evaluate` finds it, starting from the solver's own first state.
+    is_asked = TIMES >= 10.0
+    values = (truth.values_mV[0][None, is_asked, :, None] - problem.offset) / problem.scale
+    data = TrajectorySet(
+        batch=ready.batch, domain_of=torch.zeros(1, dtype=torch.int64), seeds=(0,),
+        times=torch.from_numpy(TIMES[is_asked] - 10.0), values=torch.from_numpy(values),
+    )  # fmt: skip
+    assert other.rel_l2 == pytest.approx(evaluate(ready.operator, data, ready.variant.integrator).rel_l2, rel=1e-3)
+
+
+def test_the_short_way_is_the_long_one(run: Path, wave: Prediction, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("GFUNK_CACHE", str(tmp_path))
+    found = predict(surface(), [surface().points[100]], until_ms=30.0, every_ms=2.5, model=run)
+    assert np.allclose(found.values_mV, wave.values_mV, atol=1e-3)
+    assert {"model", "resample", "modes", "first wave", "operator", "carry back"} == set(found.seconds)
+
+
+def test_modes_and_even_meshes_are_found_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first = made_ready(finer(), run, cache=tmp_path)
+    assert {path.parent.name for path in tmp_path.glob("*/*.safetensors")} == {"modes", "meshes"}
+    monkeypatch.setattr("gfunk.prediction.remeshed", None)
+    monkeypatch.setattr("gfunk.store.lowest_modes", None)
+    again = made_ready(finer(), run, cache=tmp_path)
+    assert torch.equal(first.batch.synthesis, again.batch.synthesis)
+
+
+def test_a_cache_keeps_the_newest_files_within_its_bound(tmp_path: Path):
+    paths = [tmp_path / "modes" / f"{number}.safetensors" for number in range(4)]
+    paths[0].parent.mkdir()
+    for number, path in enumerate(paths):
+        path.write_bytes(bytes(100))
+        os.utime(path, (number, number))
+    trim_cache(tmp_path, most_bytes=250)
+    assert [path.exists() for path in paths] == [False, False, True, True]
+
+
+def test_without_a_place_to_keep_things_nothing_fails(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GFUNK_CACHE", str(tmp_path / "file" / "below"))
+    assert user_cache() == tmp_path / "file" / "below"
+    made_ready(surface(), run)
+
+
+def test_a_site_is_a_node_a_region_or_the_nearest_place_on_the_surface():
+    part = np.flatnonzero(surface().points[:, 2] > 10.0)
+    domain = replace(surface(), regions={"RSPV": part, "LAA": part[:0]})
+    assert site_at(domain, 5) == site_at(domain, np.int64(5)) == tuple(domain.points[5].tolist())
+    node = int(np.flatnonzero((domain.points == site_at(domain, "rspv")).all(axis=1))[0])
+    assert node in part and usual_site(domain)[0] == node
+    assert np.allclose(site_at(domain, domain.points[5] * 1.05), domain.points[5], atol=0.5)
+    with pytest.raises(InputError, match=r"region 'LAA'; known are RSPV$"):
+        site_at(domain, "LAA")
+    with pytest.raises(InputError, match=r"lies \d+\.\d mm from the surface: the nearest place on it is"):
+        site_at(domain, 2 * domain.points[5])
+
+
+@pytest.mark.parametrize("along, across, said", [
+    (5 * ACROSS, ACROSS, None),
+    (0.5 * ACROSS, 0.1 * ACROSS, "diffusion is"),
+    (ACROSS, ACROSS, "diffusion is"),
+    (3.2 * ACROSS, 1.1 * ACROSS, "only seen 5"),
+])  # fmt: skip
+def test_tissue_unlike_all_that_was_learned_is_said_to_be(along: float, across: float, said: str | None):
+    fibres = np.linalg.eigh(surface().diffusion)[1][:, :, -1]
+    tissue = replace(surface(), diffusion=fibre_tensors(fibres, along, across))
+    found = doubts(tissue, PROBLEM)
+    assert found == () if said is None else said in found[0]
+
+
+def test_times_beyond_those_learned_are_said_to_be(ready: Ready):
+    (long,) = predicted(ready, [[100]], np.array([60.0]))
+    assert "learned times up to 50 ms" in long.warnings[-1]
+
+
+def test_a_stimulus_without_a_wave_is_said_to_have_started_none(run: Path):
+    quiet = made_ready(surface(), run, cache=None)
+    pacing = replace(quiet.problem.pacing, strength=1.0)
+    (found,) = predicted(replace(quiet, problem=replace(quiet.problem, pacing=pacing)), [[100]], TIMES)
+    assert "started no wave" in found.warnings[-1]
+
+
+def test_what_can_not_be_predicted_is_refused(ready: Ready, run: Path, tmp_path: Path):
+    with pytest.raises(InputError, match="the model starts 10 ms after the stimulus"):
+        predicted(ready, [[100]], np.array([5.0, 10.0]))
+    with pytest.raises(InputError, match="must be finite, not negative, and rise"):
+        predicted(ready, [[100]], np.array([20.0, 15.0]))
+    with pytest.raises(InputError, match="at least one site"):
+        predicted(ready, [[]], TIMES)
+    with pytest.raises(InputError, match="has tetrahedra"):
+        made_ready(shaken_box(3, np.eye(3)), run, cache=None)
+    with pytest.raises(InputError, match="no shipped model 'nothing'"):
+        made_ready(surface(), "nothing", cache=None)
+    heat = write_untrained(tmp_path, problem=HeatProblem())
+    with pytest.raises(InputError, match="not on atria"):
+        made_ready(surface(), heat, cache=None)
+    small = made_ready(strip(12.0, 9.0, EDGE_MM), run, cache=None)
+    with pytest.raises(InputError, match="has been everywhere after 10 ms"):
+        predicted(small, [[30]], TIMES)
+
+
+def test_no_protocol_has_no_wave(ready: Ready):
+    assert predicted(ready, [], TIMES) == []
+
+
+def test_a_direction_of_space_makes_fibres_within_the_triangles():
+    normals = np.cross(*(surface().points[surface().cells[:, k]] - surface().points[surface().cells[:, 0]] for k in (1, 2)))
+    again = fibrous(surface().points, surface().cells, np.array([0.3, 0.2, 0.9]))
+    pulled = np.einsum("cij,cj->ci", again.diffusion, normals)
+    assert np.allclose(pulled, ACROSS * normals)

@@ -1,0 +1,37 @@
+"""The viewer's own predictor says what `gfunk.prediction` says."""
+
+from pathlib import Path
+
+import numpy as np
+from toy_surfaces import egg, write_untrained
+
+from gfunk.prediction import asked_times, compared, made_ready, predicted
+from gfunk.viewer.predictor import Predictor
+from gfunk.viewer.shipped import ModelPredictor
+
+
+def test_a_click_is_a_prediction_and_its_comparison(tmp_path: Path):
+    run = write_untrained(tmp_path / "run")
+    predictor = ModelPredictor(model=run, until_ms=15.0, cache=None)
+    assert isinstance(predictor, Predictor)
+    domain, stages = egg(), []
+    site = tuple(domain.points[100].tolist())
+
+    def say(stage: str, share: float | None = None):
+        assert share is None or 0 <= share <= 1
+        if stages[-1:] != [stage]:
+            stages.append(stage)
+
+    ready = predictor.made_ready(domain, say)
+    wave = predictor.predicted(ready, [site], say)
+    beside = predictor.compared(ready, wave, say)
+    assert stages == ["model", "resample", "modes", "first wave", "operator", "carry back", "solve"]
+
+    by_hand = made_ready(domain, run, cache=None)
+    (expected,) = predicted(by_hand, [[site]], asked_times(15.0, 1.0))
+    np.testing.assert_array_equal(wave.values_mV, expected.values_mV)
+    np.testing.assert_array_equal(wave.activation_ms, expected.activation_ms)
+    assert wave.warnings == expected.warnings
+    truth = compared(by_hand, expected)
+    np.testing.assert_array_equal(beside.truth.values_mV, truth.truth_mV)
+    assert beside.rel_l2 == truth.rel_l2
