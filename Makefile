@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check slow gpu rivals clean
+.PHONY: demo test check slow gpu docs rivals clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,10 @@ slow: $(VENV)/ready-dev
 gpu: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -m gpu
 
+# The pages of docs/ as a site, site/index.html; what a test refuses is refused here too.
+docs: $(VENV)/ready-dev
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs site
+
 # Other solvers, each in an environment of its own: finitewave needs numpy<2, and torch comes first so that no GPU build is pulled in.
 RIVALS := .rivals
 
@@ -51,4 +55,4 @@ $(RIVALS)/finitewave/ready:
 rivals: $(RIVALS)/torchcor/ready $(RIVALS)/finitewave/ready
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo site
