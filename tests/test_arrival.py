@@ -36,6 +36,7 @@ from gfunk.operators.arrival import (
     TIMES_AT_ONCE,
     Arrival,
     ArrivalConfig,
+    across,
     front_times,
     marched,
 )
@@ -182,6 +183,20 @@ def test_many_starts_on_one_domain_are_each_alone():
     alone = torch.cat([marched(starts[:, number : number + 1], batch) for number in range(4)], dim=1)
     for other in (alone, marched(starts, batch.select(torch.zeros(4, dtype=torch.int64)))):
         torch.testing.assert_close(other, got, rtol=0, atol=1e-12)
+
+
+@given(seed=st.integers(0, 1000))
+def test_a_cpu_and_a_gpu_take_the_same_steps(seed: int):
+    # A GPU steps all nodes each time, a CPU those where something has changed.
+    domain = turning_square(0.15)
+    batch = batch_of(domain, n_modes=1)
+    start = 3 * torch.rand(2, 3, domain.n_nodes, generator=torch.Generator().manual_seed(seed), dtype=batch.sides.dtype)
+    now = start
+    side, offset, height = batch.sides.unbind(-1)
+    for _ in range(domain.n_nodes):
+        ends = (now[..., each] for each in batch.ends[0].unbind(-1))
+        now = torch.minimum(now, across(*ends, side, offset, height).amin(-1))
+    torch.testing.assert_close(marched(start, batch), now, rtol=0, atol=0)
 
 
 def test_a_long_way_round_is_gone_to_its_end():

@@ -7,7 +7,7 @@ output time is read off a learned profile of the time since arrival, place by pl
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gfunk.batch import Batch
@@ -161,12 +161,21 @@ SWEEPS_AT_ONCE = 16  # before it is asked whether anything has changed, for whic
 
 
 def marched(start: Float[Tensor, "_ batch node"], batch: Batch) -> Float[Tensor, "_ batch node"]:
-    """The earliest times from those given, |grad T|_K = 1: sweeps over all triangles until nothing changes."""
-    n_starts, n_batch, n_nodes = start.shape
-    first, second = (each.flatten(1).expand(n_starts, n_batch, -1) for each in batch.ends.unbind(-1))
+    """The earliest times from those given, |grad T|_K = 1: each from its triangles, again until nothing changes."""
     side, offset, height = batch.sides.to(start.dtype).unbind(-1)
     # Triangles that are none have no side, and the node itself at both ends.
     side = side.clamp_min(torch.finfo(start.dtype).tiny ** 0.5)
+    if start.device.type == "cpu":
+        # The same steps, less those of nodes around which nothing has changed: a front is a line, so most are.
+        found = start.clone()
+        for number, now in enumerate(found.unbind(1)):
+            domain = number if batch.n_domains > 1 else 0
+            shape = torch.stack([side[domain], offset[domain], height[domain]], dim=-1)
+            for each in now:
+                _march_where_it_changes(each, batch.ends[domain], shape)
+        return found
+    n_starts, n_batch, n_nodes = start.shape
+    first, second = (each.flatten(1).expand(n_starts, n_batch, -1) for each in batch.ends.unbind(-1))
     now, before = start, None
     for sweep in range(n_nodes + SWEEPS_AT_ONCE):
         if sweep % SWEEPS_AT_ONCE == 0:
@@ -176,6 +185,22 @@ def marched(start: Float[Tensor, "_ batch node"], batch: Batch) -> Float[Tensor,
         from_first, from_second = (now.gather(-1, each).unflatten(-1, batch.ends.shape[1:3]) for each in (first, second))
         now = torch.minimum(now, across(from_first, from_second, side, offset, height).amin(-1))
     return now
+
+
+def _march_where_it_changes(
+    now: Float[Tensor, " node"], ends: Int[Tensor, "node triangle 2"], shape: Float[Tensor, "node triangle 3"]
+):
+    """In place."""
+    nodes = torch.arange(len(now))
+    while len(nodes):
+        from_first, from_second = now[ends[nodes]][None, None].unbind(-1)
+        times = across(from_first, from_second, *shape[nodes][None].unbind(-1))[0, 0].amin(-1)
+        is_sooner = times < now[nodes]
+        changed = nodes[is_sooner]
+        now[changed] = times[is_sooner]
+        is_near = torch.zeros(len(now), dtype=torch.bool)
+        is_near[ends[changed].flatten()] = True
+        nodes = is_near.nonzero()[:, 0]
 
 
 def across(
