@@ -1,7 +1,6 @@
 """From a surface and a few sites to the wave on its own nodes: made even, its modes found, its first ms solved, the rest
 predicted by an operator, all carried back."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,14 +34,14 @@ from gfunk.recipes.recipe import Variant
 from gfunk.remeshing import EVEN, remeshed
 from gfunk.resampling import carried_tensors, surface_interpolation
 from gfunk.rollout import rollout
+from gfunk.sites import said_place, site_at
 from gfunk.store import CorruptFile, cached_modes, fingerprint, read_arrays, write_arrays
 from gfunk.surface import edge_lengths, main_tangents, triangle_normals
+from gfunk.user_cache import trim_cache, usable_cache, user_cache
 
-FARTHEST_SITE_MM = 5.0
 # How far K may be from what a model has seen before that is said.
 FAR_K, FAR_RATIO = 2.0, 1.5
 TIMES_AT_ONCE = 16  # carried back; more would only take memory
-MOST_CACHED_BYTES = 2 * 10**9
 
 Stage = Callable[[str, float], None]
 
@@ -306,46 +305,6 @@ def carried_back(ready: Ready, even_values: Float[np.ndarray, "time _"]) -> Floa
     return found
 
 
-def site_at(domain: Domain, place: Place | str, onto: OntoSurface | None = None) -> tuple[float, float, float]:
-    """A place on the surface: of a node, of a region (its node nearest to its centre), or the nearest to x, y, z."""
-    if isinstance(place, str):
-        place = region_node(domain, place)
-    if isinstance(place, int | np.integer):
-        if not 0 <= place < domain.n_nodes:
-            raise InputError(f"site: node {place} is none of the mesh, whose nodes run from 0 to {domain.n_nodes - 1}")
-        x, y, z = domain.points[place].tolist()
-        return x, y, z
-    asked = np.asarray(place, dtype=np.float64)
-    if asked.shape != (3,) or not np.isfinite(asked).all():
-        raise InputError(f"site {place}: a node, a region or three finite coordinates, in mm, expected")
-    (found,) = (onto or nearest_on_triangles(domain.points, domain.cells))(asked[None])
-    away = float(np.linalg.norm(found - asked))
-    if away > FARTHEST_SITE_MM:
-        raise InputError(
-            f"site {_said(asked)} lies {away:.1f} mm from the surface: the nearest place on it is {_said(found)} (in mm)"
-        )
-    x, y, z = found.tolist()
-    return x, y, z
-
-
-def region_node(domain: Domain, name: str) -> int:
-    """The node of a region nearest to its centre."""
-    known = {region.lower(): nodes for region, nodes in domain.regions.items() if len(nodes)}
-    if name.lower() not in known:
-        names = ", ".join(region for region, nodes in domain.regions.items() if len(nodes))
-        raise InputError(f"site: no region {name!r}; {f'known are {names}' if names else 'this mesh has none: give x,y,z'}")
-    nodes = known[name.lower()]
-    return int(nodes[_nearest_to_centre(domain.points[nodes])])
-
-
-def usual_site(domain: Domain) -> tuple[int, str]:
-    """A node to start from where none is said, and where that is: beside the right superior vein, near which the beat of
-    the sinus node comes over; without regions in the middle of the surface."""
-    if len(domain.regions.get("RSPV", ())):
-        return region_node(domain, "RSPV"), "at the right superior vein"
-    return _nearest_to_centre(domain.points), "at the node nearest to the middle of all"
-
-
 def checked_times(times_ms: Float[np.ndarray, " time"], first_ms: float) -> Float[np.ndarray, " time"]:
     times = np.asarray(times_ms, dtype=np.float64)
     if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
@@ -373,31 +332,6 @@ def doubts(domain: Domain, problem: AtriumProblem) -> tuple[str, ...]:
             f"diffusion along fibres is {along / across:.2g} times that across; the model has only seen {problem.ratio:g}"
         )
     return tuple(said)
-
-
-def user_cache() -> Path:
-    """GFUNK_CACHE, or `gfunk` in the user's folder for such things."""
-    if os.environ.get("GFUNK_CACHE"):
-        return Path(os.environ["GFUNK_CACHE"])
-    usual = os.environ.get("LOCALAPPDATA") if os.name == "nt" else os.environ.get("XDG_CACHE_HOME")
-    return Path(usual) / "gfunk" if usual else Path.home() / ".cache" / "gfunk"
-
-
-def usable_cache(folder: Path) -> Path | None:
-    """The folder, if one can write there: without a cache all takes longer, but nothing fails."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder if os.access(folder, os.W_OK) else None
-
-
-def trim_cache(folder: Path, most_bytes: int = MOST_CACHED_BYTES):
-    """Remove the oldest files until all others take no more than this."""
-    files = sorted(folder.glob("*/*.safetensors"), key=lambda path: -path.stat().st_mtime)
-    total = np.cumsum([path.stat().st_size for path in files])
-    for path in (path for path, size in zip(files, total, strict=True) if size > most_bytes):
-        path.unlink(missing_ok=True)
 
 
 class _Stages:
@@ -474,8 +408,8 @@ def _first_waves(
 def _check_uncovered(ready: Ready, first: FirstWave, sites: Float[np.ndarray, "place 3"]):
     if np.isfinite(first.activation_ms).all():
         raise InputError(
-            f"the wave from {' and '.join(map(_said, sites))} has been everywhere after {ready.first_ms:g} ms, when the "
-            "model begins: the surface is too small, or has too many sites"
+            f"the wave from {' and '.join(map(said_place, sites))} has been everywhere after {ready.first_ms:g} ms, when "
+            "the model begins: the surface is too small, or has too many sites"
         )
 
 
@@ -561,11 +495,3 @@ def _main_diffusion(domain: Domain) -> tuple[Float[np.ndarray, " cell"], Float[n
     across = np.cross(normals, along)
     largest, smallest = (np.einsum("ni,nij,nj->n", axis, tensors, axis) for axis in (along, across))
     return largest, smallest
-
-
-def _nearest_to_centre(points: Float[np.ndarray, "_ 3"]) -> int:
-    return int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())
-
-
-def _said(place: Float[np.ndarray, " 3"]) -> str:
-    return ",".join(f"{x:.4g}" for x in place)

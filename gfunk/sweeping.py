@@ -22,9 +22,9 @@ from gfunk.prediction import (
     doubts_of_time,
     made_ready,
     predicted_activation,
-    site_at,
     stimulus_at,
 )
+from gfunk.sites import region_nodes, site_at
 from gfunk.store import CorruptFile, fingerprint, read_arrays, read_object, write_arrays, write_json
 from gfunk.surface import edge_lengths, unique_edges
 
@@ -113,7 +113,7 @@ def spread_nodes(domain: Domain, n_sites: int, region: str | None = None, seed: 
     """
     if n_sites < 1:
         raise InputError(f"{n_sites} sites: at least one is needed")
-    allowed = np.arange(domain.n_nodes) if region is None else _region_nodes(domain, region)
+    allowed = np.arange(domain.n_nodes) if region is None else region_nodes(domain, region)
     if n_sites > len(allowed):
         where = "the mesh" if region is None else f"region {region!r}"
         raise InputError(f"{n_sites} sites: {where} has only {len(allowed)} nodes")
@@ -228,14 +228,6 @@ def _unfinished(maps: Float[np.ndarray, "trajectory node"], until_ms: float) -> 
         return ()
     waves = f"{n_short} of {len(maps)} waves are" if n_short > 1 else f"1 of {len(maps)} waves is"
     return (f"{waves} not everywhere after {until_ms:g} ms: total times are of what is reached until then",)
-
-
-def _region_nodes(domain: Domain, name: str) -> Int[np.ndarray, " _"]:
-    known = {region.lower(): nodes for region, nodes in domain.regions.items() if len(nodes)}
-    if name.lower() not in known:
-        names = ", ".join(region for region, nodes in domain.regions.items() if len(nodes))
-        raise InputError(f"no region {name!r} for sites: {f'known are {names}' if names else 'this mesh has none'}")
-    return np.sort(known[name.lower()])
 
 
 def edge_graph(domain: Domain) -> csr_array:

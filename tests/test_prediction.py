@@ -30,13 +30,11 @@ from gfunk.prediction import (
     made_ready,
     predict,
     predicted,
-    site_at,
-    trim_cache,
-    user_cache,
-    usual_site,
 )
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.rollout import rollout
+from gfunk.sites import site_at, usual_site
+from gfunk.user_cache import trim_cache, user_cache
 
 TIMES = asked_times(30.0, 2.5)
 SCALE_MV = 105.0

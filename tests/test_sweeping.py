@@ -287,7 +287,7 @@ def test_bad_input_gets_one_line(capsys: Capture, mesh: Path, run: Path, words: 
 
 def test_unknown_and_empty_regions_and_no_sites_are_refused(ready: Ready):
     for region in ("LAA", "gone"):
-        with pytest.raises(InputError, match=f"no region '{region}' for sites: known are top, rest"):
+        with pytest.raises(InputError, match=f"no region '{region}'; known are top, rest"):
             spread_nodes(surface(), 3, region)
     with pytest.raises(InputError, match="0 sites: at least one"):
         spread_nodes(surface(), 0)

@@ -22,7 +22,8 @@ def predict(options: argparse.Namespace):
     import numpy as np
 
     from gfunk.files.waves import check_wave_path, write_wave
-    from gfunk.prediction import asked_times, compared, made_ready, predicted, site_at, usual_site
+    from gfunk.prediction import asked_times, compared, made_ready, predicted
+    from gfunk.sites import site_at, usual_site
 
     times = asked_times(options.until, options.every)
     _refuse_early(options)
