@@ -1,6 +1,6 @@
 """Implicit diffusion of many fields at once, on CPU or GPU: half a step solved by a fixed number of matrix products."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, exp2, floor, log, log2, sqrt
 
@@ -120,24 +120,41 @@ def diffused(
     guess: Float[Tensor, "node trajectory"],
     step: HalfStep,
     weights: Float[Tensor, "iteration 2"],
+    begin: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None,
+    go_on: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None,
 ) -> Float[Tensor, "node trajectory"]:
     """z such that v + z is v half a step later, from a guess of z, by the step's weights of Chebyshev iteration: no sums
-    over nodes."""
+    over nodes.
+
+    begin, go_on: `begun` and `gone_on` as they should be called, for instance compiled.
+    """
+    first, *others = weights.unbind()
+    now = (begin or begun)(v, guess, step, first)
+    for each in others:
+        now = (go_on or gone_on)(*now, step, each)
+    z = now[0]
+    # Far ahead of a wave numbers would be denormal floats, slow ones.
+    return torch.where(z.abs() > 1e-20, z, 0)
+
+
+def begun(v: Tensor, guess: Tensor, step: HalfStep, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """After the first iteration: z, its last change, and the residual before it."""
     # Slot by slot, not as one sum over them: compiled, this is a single pass with unit stride. `embedding` picks rows as
     # v[neighbors] does, but counts none from the end: it needn't look for negative numbers.
     pulled = torch.zeros_like(v)
     for neighbors, pull in zip(step.neighbors.unbind(), step.pulls.unbind(), strict=True):
         pulled = pulled + pull[:, None] * (embedding(neighbors, v) - v)
     residual = pulled - _product(step, guess)
-    first, *others = weights.unbind()
-    change = first[1] * residual
-    z = guess + change
-    for kept, taken in (pair.unbind() for pair in others):
-        residual = residual - _product(step, change)
-        change = kept * change + taken * residual
-        z = z + change
-    # Far ahead of a wave numbers would be denormal floats, slow ones.
-    return torch.where(z.abs() > 1e-20, z, 0)
+    change = weight[1] * residual
+    return guess + change, change, residual
+
+
+def gone_on(z: Tensor, change: Tensor, residual: Tensor, step: HalfStep, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same an iteration later."""
+    kept, taken = weight.unbind()
+    residual = residual - _product(step, change)
+    change = kept * change + taken * residual
+    return z + change, change, residual
 
 
 def _product(step: HalfStep, x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from gfunk.domain import Domain
 from gfunk.errors import InputError
 from gfunk.laplacian import Mass
 from gfunk.physics.cells import Cell, stepped
-from gfunk.physics.diffusion import HalfStep, diffused, half_step, joined
+from gfunk.physics.diffusion import HalfStep, begun, diffused, gone_on, half_step, joined
 from gfunk.physics.models import CELLS
 from gfunk.physics.stimulus import Currents, Stimulus
 from gfunk.replay import Replay
@@ -233,7 +233,14 @@ def _moments(
     is_gpu = torch.device(device).type == "cuda"
     react = stepped if is_gpu else _stepped_in_place
     react = torch.compile(react, options=COMPILING if is_gpu else COMPILING | ONE_LOOP) if compiles else react
-    spread = torch.compile(_spread, dynamic=True, options=COMPILING) if compiles else _spread
+    # A GPU goes through memory once an iteration anyway. In parts, what is compiled doesn't depend on how many there are:
+    # an atrium whose mesh needs one more would take a quarter of a minute more.
+    parts: tuple[Callable[..., Any], ...] = (begun, gone_on, _seen)
+    if compiles and is_gpu:
+        parts = tuple(torch.compile(part, dynamic=True, options=COMPILING) for part in parts)
+    spread = partial(_spread, parts)
+    if compiles and not is_gpu:
+        spread = torch.compile(spread, dynamic=True, options=COMPILING)
     nothing = torch.zeros(together.neighbors.shape[1], len(protocols[0]), dtype=dtype, device=device)
     # Numbers that may differ from run to run go in as tensors: at every call, torch would make them into such.
     numbers = torch.tensor([dt, activated_mV, repolarised_mV], dtype=dtype, device=device).unbind()
@@ -318,10 +325,26 @@ def _stepped_in_place(cell: Cell, state: dict[str, Tensor], dt_ms: float, stimul
 
 
 def _spread(
+    parts: tuple[Callable[..., Any], ...],
     v: Tensor,
     guess: Tensor,
     step: HalfStep,
     weights: Tensor,
+    before: Tensor,
+    *others: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """v half a step of diffusion later and, as Crank-Nicolson goes as far again, a whole one; the increment; the times seen.
+
+    v comes and goes, a whole step later, in one row. parts: `begun`, `gone_on` and `_seen`, perhaps compiled.
+    """
+    begin, go_on, see = parts
+    v = v.view_as(before)
+    return see(v, diffused(v, guess, step, weights, begin, go_on), before, *others)
+
+
+def _seen(
+    v: Tensor,
+    increment: Tensor,
     before: Tensor,
     activation: Tensor,
     repolarisation: Tensor,
@@ -330,13 +353,7 @@ def _spread(
     level: Tensor,
     low: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """v half a step of diffusion later and, as Crank-Nicolson goes as far again, a whole one; the increment; the times seen.
-
-    Those are when v passed the levels since the step before, the first of each, on a straight line between. v comes and
-    goes, a whole step later, in one row.
-    """
-    v = v.view_as(before)
-    increment = diffused(v, guess, step, weights)
+    """The times seen are when v passed the levels since the step before, the first of each, on a straight line between."""
     middle = v + increment
     rises = (before < level) & (middle >= level) & activation.isnan()
     falls = (before > low) & (middle <= low) & repolarisation.isnan() & ~activation.isnan()
