@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 
 from gfunk import Domain, Fem, Knn, PaperGraph, laplacian, lowest_modes
-from gfunk.exporting.fronts import front_times
+from gfunk.exporting.fronts import front_inputs
 from gfunk.settings import from_json
 from gfunk.store import read_sample
 
@@ -33,9 +33,9 @@ def predicted(model: str, domain: Domain, first: np.ndarray, times: np.ndarray) 
     known = {name: array.astype(np.float32) for name, array in known.items()}
     u = ((first - offset) / scale).astype(np.float32)
     if "front" in about:
-        ahead, behind = front_times(u, domain, **json.loads(about["front"]))
+        fronts = front_inputs(u, domain, matrices, json.loads(about["front"]))
         later = (times[1:] - times[0]).astype(np.float32)
-        (found,) = session.run(["values"], known | {"u": u, "ahead": ahead, "behind": behind, "times": later})
+        (found,) = session.run(["values"], known | fronts | {"u": u, "times": later})
         states = np.concatenate([u[:, None], found], axis=1)
     else:
         longest, saved = json.loads(about["integrator"])["longest_step"], [u]

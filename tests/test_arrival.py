@@ -39,6 +39,7 @@ from gfunk.operators.arrival import (
     across,
     front_times,
     marched,
+    met_on_the_way,
 )
 from gfunk.operators.make import n_parameters
 
@@ -46,6 +47,8 @@ LATE = 1e4
 CONFIG = ArrivalConfig(
     width=8, n_layers=2, n_modes=9, filter_width=8, n_latents=3, profile_width=8, speed=1.5, time_scale=0.1
 )
+RAYS = replace(CONFIG, ray_times=(0.002, 0.01))
+with_and_without_rays = pytest.mark.parametrize("config", [CONFIG, RAYS], ids=["front", "rays"])
 SQUARE = turning_square(0.02)
 BATCH = batch_of(SQUARE)
 TIMES = torch.linspace(0.02, 0.5, 5, dtype=torch.float64)
@@ -261,6 +264,42 @@ def test_rounding_of_a_resting_state_starts_no_front():
     assert (ahead == NEVER * CONFIG.time_scale).all()
 
 
+# What a front meets on its way.
+
+
+def met(exact: Float[np.ndarray, " node"], domain: Domain, config: ArrivalConfig) -> Float[np.ndarray, "node feature"]:
+    """By a front that will arrive at these times."""
+    ahead = torch.from_numpy(exact)[None, :, None]
+    return met_on_the_way(ahead, batch_of(domain, n_modes=1), config)[0].numpy()
+
+
+@given(seed=seeds, fibre=st.floats(0, np.pi))
+def test_a_plane_front_meets_fibres_at_one_angle(seed: int, fibre: float):
+    domain = moved_square(0.002, np.eye(2), seed)
+    domain = replace(domain, fibres=np.tile([np.cos(fibre), np.sin(fibre)], (domain.n_nodes, 1)))
+    exact = domain.points[:, 0] / RAYS.speed
+    np.testing.assert_allclose(met(exact, domain, RAYS)[:, 0], np.cos(fibre) ** 2 * exact, atol=1e-9)
+
+
+def test_a_ring_is_slowed_by_one_over_its_radius():
+    # Of its speed c it loses 1 / (c r): along a ray log(r) / c^2.
+    domain = crossed_square(65, np.eye(2))
+    radius = np.linalg.norm(domain.points - 0.5, axis=1)
+    curved = met(radius / RAYS.speed, domain, RAYS)[:, 1]
+    far = (radius > 0.2) & (radius < 0.35)
+    slope, _ = np.polyfit(np.log(radius[far]), RAYS.speed**2 * curved[far], 1)
+    assert abs(slope - 1) < 0.05
+
+
+def test_nothing_is_met_where_the_front_was_at_first_or_never_comes():
+    u = wave_on(SQUARE)
+    ahead, _ = front_times(u, BATCH, RAYS)
+    got = met_on_the_way(ahead, BATCH, RAYS)
+    assert got.isfinite().all() and (got[ahead[..., 0] == 0] == 0).all() and (got[ahead[..., 0] > 0.05] != 0).any()
+    never = torch.full_like(u, NEVER * RAYS.time_scale)
+    assert met_on_the_way(never, BATCH, RAYS).abs().max() < 1e-9
+
+
 # The operator.
 
 
@@ -306,18 +345,25 @@ def test_each_time_is_predicted_as_if_alone_in_any_order_and_however_many(n_time
     assert largest_gap(predicted(operator, u, BATCH, times[order]), together[:, order]) < 1e-12
 
 
-def test_turning_the_domain_with_its_diffusion_changes_nothing():
+@with_and_without_rays
+def test_turning_the_domain_with_its_diffusion_changes_nothing(config: ArrivalConfig):
     for domain in (SQUARE, sphere(2)):
         after = turned(domain, random_rotation(domain.points.shape[1], seed=0))
-        expected = predicted(arrival(), wave_on(domain), batch_of(domain))
-        assert largest_gap(predicted(arrival(), wave_on(domain), batch_of(after)), expected) < 1e-9
+        expected = predicted(arrival(config), wave_on(domain), batch_of(domain))
+        # Where two ways are equally soon, rounding chooses.
+        assert largest_gap(predicted(arrival(config), wave_on(domain), batch_of(after)), expected) < (
+            1e-4 if config.ray_times else 1e-9
+        )
 
 
-def test_relabelling_nodes_relabels_the_answer():
+@with_and_without_rays
+def test_relabelling_nodes_relabels_the_answer(config: ArrivalConfig):
     for domain in (SQUARE, sphere(2)):
         order, u = np.random.default_rng(3).permutation(domain.n_nodes), wave_on(domain)
-        again = predicted(arrival(), u[:, order], batch_of(relabelled(domain, order)))
-        assert largest_gap(again, predicted(arrival(), u, batch_of(domain))[:, :, order]) < 1e-9
+        again = predicted(arrival(config), u[:, order], batch_of(relabelled(domain, order)))
+        assert largest_gap(again, predicted(arrival(config), u, batch_of(domain))[:, :, order]) < (
+            1e-4 if config.ray_times else 1e-9
+        )
 
 
 def with_modes_mixed(batch: Batch, mix: Tensor) -> Batch:
@@ -344,30 +390,34 @@ def test_signs_and_order_of_modes_and_their_choice_among_equals_do_not_matter():
     assert largest_gap(predicted(arrival(), u, shuffled), expected) < 1e-9
 
 
-def test_a_batch_of_domains_is_each_one_alone_and_padding_stays_zero():
+@with_and_without_rays
+def test_a_batch_of_domains_is_each_one_alone_and_padding_stays_zero(config: ArrivalConfig):
     domains = [turning_square(0.04), SQUARE, turning_square(0.03)]
     u, batch = waves_on(*domains), batch_of(*domains)
-    together = predicted(arrival(), u, batch)
+    together = predicted(arrival(config), u, batch)
     for number, domain in enumerate(domains):
-        alone = predicted(arrival(), u[number : number + 1, : domain.n_nodes], batch_of(domain))
-        assert largest_gap(together[number, :, : domain.n_nodes], alone[0]) < 1e-10
+        alone = predicted(arrival(config), u[number : number + 1, : domain.n_nodes], batch_of(domain))
+        # How far diffusion is exact depends on its company.
+        assert largest_gap(together[number, :, : domain.n_nodes], alone[0]) < (1e-6 if config.ray_times else 1e-10)
         assert (together[number, :, domain.n_nodes :] == 0).all()
 
 
-def test_cutting_padding_off_changes_nothing():
+@with_and_without_rays
+def test_cutting_padding_off_changes_nothing(config: ArrivalConfig):
     domains = [turning_square(0.04), SQUARE]
     u, batch = waves_on(*domains), batch_of(*domains)
     n, first = domains[0].n_nodes, torch.zeros(1, dtype=torch.int64)
-    cut = predicted(arrival(), u[:1, :n], batch.select(first).with_nodes(n))
-    assert largest_gap(cut, predicted(arrival(), u[:1], batch.select(first))[:, :, :n]) < 1e-12
+    cut = predicted(arrival(config), u[:1, :n], batch.select(first).with_nodes(n))
+    assert largest_gap(cut, predicted(arrival(config), u[:1], batch.select(first))[:, :, :n]) < 1e-12
 
 
-def test_one_domain_serves_many_trajectories():
+@with_and_without_rays
+def test_one_domain_serves_many_trajectories(config: ArrivalConfig):
     batch = batch_of(SQUARE)
     u = torch.cat([wave_on(SQUARE, node) for node in (0, 30, 60)])
-    many = predicted(arrival(), u, batch)
-    assert largest_gap(torch.cat([predicted(arrival(), each[None], batch) for each in u]), many) < 1e-12
-    assert largest_gap(predicted(arrival(), u, batch.select(torch.zeros(3, dtype=torch.int64))), many) < 1e-12
+    many = predicted(arrival(config), u, batch)
+    assert largest_gap(torch.cat([predicted(arrival(config), each[None], batch) for each in u]), many) < 1e-12
+    assert largest_gap(predicted(arrival(config), u, batch.select(torch.zeros(3, dtype=torch.int64))), many) < 1e-12
 
 
 @torch.no_grad()
@@ -392,23 +442,28 @@ def test_u_depends_on_time_and_arrival_only_through_their_difference():
         assert largest_gap(operator(first, batch, TIMES + shift), expected) < 1e-12
 
 
-def test_every_parameter_learns():
-    operator, batch = arrival(), batch_of(SQUARE)
+@with_and_without_rays
+def test_every_parameter_learns(config: ArrivalConfig):
+    operator, batch = arrival(config), batch_of(SQUARE)
     u = torch.cat([wave_on(SQUARE, node) for node in (0, 30)])
     assert_every_parameter_learns(operator, operator(operator.first(u, batch), batch, TIMES).square().sum())
 
 
+@with_and_without_rays
 @torch.no_grad()
-def test_the_answer_in_single_precision_is_that_in_double():
-    exact = predicted(arrival(), wave_on(SQUARE), batch_of(SQUARE))
-    single = predicted(arrival().float(), wave_on(SQUARE).float(), batch_of(SQUARE, dtype=torch.float32), TIMES.float())
+def test_the_answer_in_single_precision_is_that_in_double(config: ArrivalConfig):
+    exact = predicted(arrival(config), wave_on(SQUARE), batch_of(SQUARE))
+    single = predicted(
+        arrival(config).float(), wave_on(SQUARE).float(), batch_of(SQUARE, dtype=torch.float32), TIMES.float()
+    )
     assert single.dtype == torch.float32
-    assert largest_gap(single.double(), exact) < 1e-5
+    assert largest_gap(single.double(), exact) < (1e-4 if config.ray_times else 1e-5)
 
 
+@with_and_without_rays
 @torch.no_grad()
-def test_half_precision_inside_changes_the_answer_little():
-    operator, batch = arrival().float(), batch_of(SQUARE, dtype=torch.float32)
+def test_half_precision_inside_changes_the_answer_little(config: ArrivalConfig):
+    operator, batch = arrival(config).float(), batch_of(SQUARE, dtype=torch.float32)
     first = operator.first(wave_on(SQUARE).float(), batch)
     with torch.autocast("cpu", torch.bfloat16):
         half = operator(first, batch, TIMES.float())

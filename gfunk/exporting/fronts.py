@@ -1,11 +1,33 @@
 """Fronts across a mesh in numpy: what an exported network of waves is given, for those who have no torch."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
+from scipy.sparse import csc_array, csr_array, diags_array, eye_array
+from scipy.sparse.linalg import splu
+from scipy.special import ive
 
 from gfunk.corners import Corners, corners
 from gfunk.domain import Domain
 from gfunk.errors import InputError
+from gfunk.laplacian import Laplacian
+
+
+def front_inputs(
+    u: Float[np.ndarray, "trajectory node"], domain: Domain, matrices: Laplacian, front: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """All that a file of waves has to be given of their fronts, by name: `ahead`, `behind` and, where it reads it, `met`.
+
+    u is in model space; the file tells the settings as `front`, and of which discretisation the matrices have to be.
+    """
+    of_rays = {name: front[name] for name in ("ray_times", "fastest_row", "curvature_lacked") if name in front}
+    ahead, behind = front_times(u, domain, **{name: front[name] for name in front.keys() - of_rays.keys()})
+    given = {"ahead": ahead, "behind": behind}
+    if of_rays:
+        given["met"] = met_on_the_way(ahead, domain, matrices, speed=front["speed"], **of_rays)
+    return given
 
 
 def front_times(
@@ -33,16 +55,101 @@ def front_times(
     return ahead, behind
 
 
+def met_on_the_way(
+    ahead: Float[np.ndarray, "trajectory node"],
+    domain: Domain,
+    matrices: Laplacian,
+    *,
+    speed: float,
+    ray_times: Sequence[float],
+    fastest_row: float,
+    curvature_lacked: float,
+) -> Float[np.ndarray, "trajectory node feature"]:
+    """What slows the front on its ray to each node, summed over time; and its curvature there.
+
+    The same as `gfunk.operators.arrival.met_on_the_way`, to the rounding there.
+    """
+    around, durations = corners(domain), np.array(ray_times)
+
+    def curvatures(times: Float[np.ndarray, " node"]) -> Float[np.ndarray, "node feature"]:
+        return (_diffused(times, matrices, durations, fastest_row) - times[:, None]) / durations
+
+    def met(ahead: Float[np.ndarray, " node"]) -> Float[np.ndarray, "node feature"]:
+        before, times = _rays(speed * ahead, around), ahead.astype(np.float64)
+        comes = before.sum(axis=1)[:, None]
+        way = comes * domain.points - before @ domain.points
+        lengths = (way**2).sum(axis=1) * (domain.fibres**2).sum(axis=1)
+        along = (way * domain.fibres).sum(axis=1) ** 2 / np.maximum(lengths, np.finfo(np.float64).tiny)
+        lasting = comes * times[:, None] - before @ times[:, None]
+        # A sum up to a node is that up to where its ray comes from, and what is added from there.
+        sums = splu(csc_array(eye_array(len(times)) - before))
+        curved = curvatures(times)
+        once = sums.solve(lasting * np.column_stack([along, curved]))
+        again = sums.solve(lasting * curvatures(times + curvature_lacked * once[:, 1:].mean(axis=1)))
+        return np.concatenate([once, again, comes * np.tanh(curved)], axis=1)
+
+    return np.stack([met(each) for each in ahead]).astype(ahead.dtype)
+
+
+SMALLEST_WEIGHT = 1e-12  # of a polynomial; those left out fall faster and faster
+
+
+def _diffused(
+    field: Float[np.ndarray, " node"], matrices: Laplacian, durations: Float[np.ndarray, " feature"], fastest_row: float
+) -> Float[np.ndarray, "node feature"]:
+    """exp(-duration L) field for each of the durations, L = inertia^-1 S, by Chebyshev's polynomials of L.
+
+    The inertia is that of `gfunk.batch`: the mass, raised where a row is faster than so many medians.
+    """
+    mass = matrices.lumped_mass()
+    rates = 2 * (-matrices.stiffness).maximum(0).sum(axis=1) / mass
+    slowed = np.maximum(1, rates / (fastest_row * np.median(rates)))
+    fastest = (rates / slowed).max()
+    # Its eigenvalues x are from -1 to 1, where exp(-s (1 + x)) is the sum of these weights times T_k(x).
+    stretched = diags_array(2 / (fastest * mass * slowed)) @ matrices.stiffness - eye_array(len(mass))
+    s, k = durations * fastest / 2, 0
+    weights, term, later, total = ive(0, s), field, stretched @ field, np.zeros((len(field), len(durations)))
+    while np.abs(weights).max() > SMALLEST_WEIGHT:
+        total += np.multiply.outer(term, weights)
+        term, later, k = later, 2 * (stretched @ later) - term, k + 1
+        weights = 2 * (-1) ** k * ive(k, s)
+    return total
+
+
+def _rays(metric: Float[np.ndarray, " node"], around: Corners) -> csr_array:
+    """The matrix that gives a field where each node's ray comes from, on the side opposite in one of its triangles.
+
+    Rows are empty where no front comes: it was there at first, or never is.
+    """
+    first, second, *shape = _triangles(around, metric.dtype)
+    ends = metric[first][None, None], metric[second][None, None]
+    place = _place_left(*ends, *shape)
+    leaving = _leaving(*ends, place)[0, 0]
+    soonest = np.where(first != second, _across(*ends, *shape)[0, 0], np.inf).argmin(axis=1)
+    nodes = np.arange(len(metric))
+    # All rays come from earlier times, so none comes back to where it was: sums along them have one solution.
+    comes = nodes[leaving[nodes, soonest] < metric]
+    chosen = comes, soonest[comes]
+    share = place[0, 0][chosen].astype(np.float64)
+    entries = np.concatenate([1 - share, share]), (np.tile(comes, 2), np.concatenate([first[chosen], second[chosen]]))
+    return csr_array(entries, shape=(len(metric), len(metric)))
+
+
 def _marched(start: Float[np.ndarray, "_ trajectory node"], around: Corners) -> Float[np.ndarray, "_ trajectory node"]:
     """The earliest times from those given, |grad T|_K = 1: sweeps over all triangles until nothing changes."""
-    first, second = np.moveaxis(np.arange(start.shape[-1])[:, None, None] + around.steps, -1, 0)
-    side, offset, height = np.moveaxis(around.shape.astype(start.dtype), -1, 0)
-    side = np.maximum(side, np.finfo(start.dtype).tiny ** 0.5)
+    first, second, *shape = _triangles(around, start.dtype)
     now, before = start, None
     while before is None or not np.array_equal(now, before):
         before = now
-        now = np.minimum(now, _across(now[..., first], now[..., second], side, offset, height).min(axis=-1))
+        now = np.minimum(now, _across(now[..., first], now[..., second], *shape).min(axis=-1))
     return now
+
+
+def _triangles(around: Corners, dtype: np.dtype) -> tuple[np.ndarray, ...]:
+    """Both ends of each node's sides opposite, their squared length, offset and squared height."""
+    first, second = np.moveaxis(np.arange(len(around.steps))[:, None, None] + around.steps, -1, 0)
+    side, offset, height = np.moveaxis(around.shape.astype(dtype), -1, 0)
+    return first, second, np.maximum(side, np.finfo(dtype).tiny ** 0.5), offset, height
 
 
 def _across(
@@ -53,9 +160,28 @@ def _across(
     height: Float[np.ndarray, "node triangle"],
 ) -> Float[np.ndarray, "_ trajectory node triangle"]:
     """The soonest a front comes across each triangle from the side opposite; reasons are given where torch does it."""
+    place = _place_left(first, second, side, offset, height)
+    return _leaving(first, second, place) + np.sqrt(side * (place + offset) ** 2 + height)
+
+
+def _leaving(
+    first: Float[np.ndarray, "_ trajectory node triangle"],
+    second: Float[np.ndarray, "_ trajectory node triangle"],
+    place: Float[np.ndarray, "_ trajectory node triangle"],
+) -> Float[np.ndarray, "_ trajectory node triangle"]:
+    """When the front leaves the side opposite at the place."""
+    return np.where(place < 1, first + place * (second - first), second)
+
+
+def _place_left(
+    first: Float[np.ndarray, "_ trajectory node triangle"],
+    second: Float[np.ndarray, "_ trajectory node triangle"],
+    side: Float[np.ndarray, "node triangle"],
+    offset: Float[np.ndarray, "node triangle"],
+    height: Float[np.ndarray, "node triangle"],
+) -> Float[np.ndarray, "_ trajectory node triangle"]:
+    """Where on the side opposite the soonest way leaves it: 0 at the first end, 1 at the second."""
     rise = second - first
     slack = side - rise**2
     bend = -rise * np.sqrt(height / (side * np.maximum(slack, 1e-6 * side)))
-    place = np.where(slack > 0, np.clip(bend - offset, 0, 1), rise < 0)
-    leaving = np.where(place < 1, first + place * rise, second)
-    return leaving + np.sqrt(side * (place + offset) ** 2 + height)
+    return np.where(slack > 0, np.clip(bend - offset, 0, 1), rise < 0)

@@ -19,14 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gfunk.batch import Batch, pack
+from gfunk.batch import FASTEST_ROW, Batch, pack
 from gfunk.domain import Domain, fibre_tensors, make_domain, unit_square
 from gfunk.errors import InputError
 from gfunk.experiments import operator_named
-from gfunk.exporting.fronts import front_times
 from gfunk.exporting.units import problem_units
 from gfunk.laplacian import laplacian
-from gfunk.operators.arrival import LEAST_RISE, NEVER, Arrival
+from gfunk.operators.arrival import CURVATURE_LACKED, LEAST_RISE, NEVER, Arrival
 from gfunk.physics.monodomain import diffusivity
 from gfunk.pretrained import pretrained_names, weights_folder
 from gfunk.recipes.atrium_data import AtriumProblem
@@ -43,8 +42,8 @@ LARGEST_GAP = 1e-4  # between a file and the network, in ranges of its answer
 # What enters and leaves beside the fields of a Batch, and its axes. All of it in model space, (value - offset) / scale.
 STATE_AXES = {
     "u": ("trajectory", "node"), "tau": (), "ahead": ("trajectory", "node"), "behind": ("trajectory", "node"),
-    "times": ("time",), "rate": ("trajectory", "node"), "values": ("trajectory", "time", "node"),
-    "arrival": ("trajectory", "node"),
+    "met": ("trajectory", "node", "feature"), "times": ("time",), "rate": ("trajectory", "node"),
+    "values": ("trajectory", "time", "node"), "arrival": ("trajectory", "node"),
 }  # fmt: skip
 # The fields of a Batch as its types say, less the axis of domains; of one domain nothing is padding.
 FIELD_AXES = {
@@ -58,6 +57,7 @@ ABOUT = {
     "tau": "length of the step",
     "ahead": "when the front will arrive, 0 where it has been (gfunk.exporting.fronts.front_times)",
     "behind": "how long ago it came, 0 where it has not (gfunk.exporting.fronts.front_times)",
+    "met": "what slows it on its way: curvature, and its run along fibres (gfunk.exporting.fronts.met_on_the_way)",
     "times": "output times since the first state",
     "rate": "mean rate of change of u over the step",
     "values": "u at the output times",
@@ -92,7 +92,7 @@ class OnOneDomain(nn.Module):
     """An operator with plain arrays for arguments: trajectories on one domain, without axes of length 1.
 
     Arguments that are None are not read by the operator; those of a rate of change are u and tau, those of waves by arrival
-    u, ahead, behind and times.
+    u, ahead, behind and times, and met where the network is told it.
     """
 
     def __init__(self, operator: nn.Module):
@@ -102,10 +102,10 @@ class OnOneDomain(nn.Module):
     # Named one by one: torch.export can't be told the sizes of **arguments.
     def forward(
         self, u: Tensor, tau: Tensor | None = None, ahead: Tensor | None = None, behind: Tensor | None = None,
-        times: Tensor | None = None, points: Tensor | None = None, fibres: Tensor | None = None, mass: Tensor | None = None,
-        eigenvalues: Tensor | None = None, analysis: Tensor | None = None, synthesis: Tensor | None = None,
-        neighbors: Tensor | None = None, couplings: Tensor | None = None, inertia: Tensor | None = None,
-        ends: Tensor | None = None, sides: Tensor | None = None,
+        met: Tensor | None = None, times: Tensor | None = None, points: Tensor | None = None, fibres: Tensor | None = None,
+        mass: Tensor | None = None, eigenvalues: Tensor | None = None, analysis: Tensor | None = None,
+        synthesis: Tensor | None = None, neighbors: Tensor | None = None, couplings: Tensor | None = None,
+        inertia: Tensor | None = None, ends: Tensor | None = None, sides: Tensor | None = None,
     ):  # fmt: skip
         batch = _batch_of_one(
             u,
@@ -116,7 +116,8 @@ class OnOneDomain(nn.Module):
             return self.operator(u[..., None], batch, u.new_zeros(()) if tau is None else tau)[..., 0]
         assert ahead is not None and behind is not None and times is not None
         # As its own forward, but all times at once: how many there are is not known here.
-        arrival, latents = self.operator.arrival(torch.stack([u, ahead, behind], dim=-1), batch)
+        first = torch.stack([u, ahead, behind], dim=-1)
+        arrival, latents = self.operator.arrival(first if met is None else torch.cat([first, met], dim=-1), batch)
         place = torch.cat([u[..., None], latents], dim=-1)
         values = self.operator.profile(times[:, None, None] - arrival[:, None], place)
         return values[..., 0], arrival[..., 0]
@@ -190,11 +191,13 @@ def metadata(
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()}
 
 
-def front_settings(operator: Arrival) -> dict[str, float]:
-    """What `gfunk.exporting.fronts.front_times` has to know of a network."""
+def front_settings(operator: Arrival) -> dict[str, Any]:
+    """What `gfunk.exporting.fronts.front_inputs` has to know of a network."""
     config = operator.config
     known = {name: getattr(config, name) for name in ("speed", "resting", "threshold")}
-    return known | {"least_rise": LEAST_RISE, "never": NEVER * config.time_scale}
+    known |= {"least_rise": LEAST_RISE, "never": NEVER * config.time_scale}
+    of_rays = {"ray_times": config.ray_times, "fastest_row": FASTEST_ROW, "curvature_lacked": CURVATURE_LACKED}
+    return known | of_rays if config.ray_times else known
 
 
 def trial_domain(problem: RecipeProblem, n_side: int) -> Domain:
@@ -233,10 +236,13 @@ class _Trial:
         named = {name: getattr(batch, name)[0] for name in FIELD_AXES}
         with torch.no_grad():
             if isinstance(operator, Arrival):
-                ahead, behind = front_times(u, domain, **front_settings(operator))
                 times = operator.config.time_scale * torch.arange(1.0, 6.0)
-                named |= {"ahead": torch.from_numpy(ahead), "behind": torch.from_numpy(behind), "times": times}
-                answer = operator(operator.first(states, batch), batch, times)
+                first = operator.first(states, batch)
+                _, ahead, behind = first[..., :3].unbind(-1)
+                named |= {"ahead": ahead.clone(), "behind": behind.clone(), "times": times}
+                if operator.config.ray_times:
+                    named["met"] = first[..., 3:].clone()
+                answer = operator(first, batch, times)
             else:
                 named["tau"] = torch.tensor(getattr(variant.integrator, "longest_step", 0.0))
                 answer = operator(states, batch, named["tau"])

@@ -4,7 +4,7 @@ A front is steep, its arrival time is smooth. So the spectral layers correct the
 output time is read off a learned profile of the time since arrival, place by place.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gfunk.batch import Batch
 from gfunk.errors import InputError
-from gfunk.operators.gfunk import FilterBank, spectral_features, to_modes, to_nodes
+from gfunk.operators.gfunk import FilterBank, diffusion, spectral_features, to_modes, to_nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,18 @@ class ArrivalConfig:
     threshold: float = 45 / 105  # u where the wave has arrived: -40 mV
     # The network's unit of time, in the data's.
     time_scale: float = 10.0
+    # Where there are some, the network is told what slows the front on its way to each place: its curvature, which is found
+    # by diffusing its times for so long, and how much it runs along fibres.
+    ray_times: tuple[float, ...] = ()
+
+    @property
+    def n_summed(self) -> int:
+        """What is summed along rays."""
+        return 1 + 2 * len(self.ray_times) if self.ray_times else 0
+
+    @property
+    def n_met(self) -> int:
+        return self.n_summed + len(self.ray_times)
 
 
 # In the network's unit of time: what the layers can tell apart of the front's times, and the profile of times since arrival.
@@ -48,18 +60,24 @@ class Arrival(nn.Module):
         super().__init__()
         self.config = config
         self.register_buffer("front_times", config.time_scale * torch.tensor(FRONT_TIMES), persistent=False)
-        self.lift = nn.Linear(1 + 2 * len(FRONT_TIMES), config.width)
+        self.lift = nn.Linear(1 + 2 * len(FRONT_TIMES) + config.n_met, config.width)
         self.layers = nn.ModuleList(MixingLayer(config) for _ in range(config.n_layers))
         self.hidden, self.last = nn.Linear(config.width, 64), nn.Linear(64, 1 + config.n_latents)
         self.profile = Profile(config)
+        self.slowed = nn.Linear(1 + config.n_summed, 1, bias=False) if config.ray_times else None
         with torch.no_grad():
-            # At first the front runs at its one speed.
+            # At first the front runs at its one speed, less its curvature.
             self.last.weight[0] *= 0.01
             self.last.bias[0] = 0
+            if self.slowed is not None:
+                self.slowed.weight.zero_()
+                self.slowed.weight[0, -len(config.ray_times) :] = CURVATURE_LACKED / len(config.ray_times)
 
     def first(self, u: Float[Tensor, "batch node channel"], batch: Batch) -> Float[Tensor, "batch node input"]:
-        """u, when the front will arrive, and how long ago it came."""
-        return torch.cat([u, *front_times(u, batch, self.config)], dim=-1)
+        """u, when the front will arrive, how long ago it came, and what it met on its way."""
+        ahead, behind = front_times(u, batch, self.config)
+        met = [met_on_the_way(ahead, batch, self.config)] if self.config.ray_times else []
+        return torch.cat([u, ahead, behind, *met], dim=-1)
 
     def forward(
         self, first: Float[Tensor, "batch node input"], batch: Batch, times: Float[Tensor, " time"]
@@ -71,15 +89,17 @@ class Arrival(nn.Module):
     ) -> tuple[Float[Tensor, "batch node 1"], Float[Tensor, "batch node feature"]]:
         """When the wave arrives at each place, negative where it has been, and what the place tells its profile."""
         batch = batch.with_modes(self.config.n_modes)
-        u, ahead, behind = first.split(1, dim=-1)
+        u, ahead, behind, met = first.split([1, 1, 1, self.config.n_met], dim=-1)
         step = torch.ones((), dtype=u.dtype, device=u.device)
         features = spectral_features(batch.eigenvalues * self.config.time_scale, step)
-        field = self.lift(torch.cat([u, *(torch.tanh(each / self.front_times) for each in (ahead, behind))], dim=-1))
+        field = self.lift(torch.cat([u, *(torch.tanh(each / self.front_times) for each in (ahead, behind)), met], dim=-1))
         for layer in self.layers:
             field = layer(field, batch, features)
         with torch.autocast(u.device.type, enabled=False):
             told = self.last(nn.functional.gelu(self.hidden(field.to(u.dtype))))
             late, latents = told.split([1, self.config.n_latents], dim=-1)
+            if self.slowed is not None:
+                late = late + self.slowed(torch.cat([ahead, met[..., : self.config.n_summed]], dim=-1))
             return ahead - behind + late, latents
 
     def values(
@@ -162,9 +182,7 @@ SWEEPS_AT_ONCE = 16  # before it is asked whether anything has changed, for whic
 
 def marched(start: Float[Tensor, "_ batch node"], batch: Batch) -> Float[Tensor, "_ batch node"]:
     """The earliest times from those given, |grad T|_K = 1: each from its triangles, again until nothing changes."""
-    side, offset, height = batch.sides.to(start.dtype).unbind(-1)
-    # Triangles that are none have no side, and the node itself at both ends.
-    side = side.clamp_min(torch.finfo(start.dtype).tiny ** 0.5)
+    side, offset, height = _triangles(batch, start.dtype)
     if start.device.type == "cpu":
         # The same steps, less those of nodes around which nothing has changed: a front is a line, so most are.
         found = start.clone()
@@ -203,6 +221,85 @@ def _march_where_it_changes(
         nodes = is_near.nonzero()[:, 0]
 
 
+MET_ACCURACY = 1e-6  # of sums along rays, in the network's unit of time, and of diffusion
+# The part of its curvature that a front carried across a mesh lacks: triangles, which cut corners, slow it too.
+CURVATURE_LACKED = 0.75
+
+
+@torch.no_grad()
+def met_on_the_way(
+    ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig
+) -> Float[Tensor, "batch node feature"]:
+    """What slows the front on its ray to each place, summed over time; and its curvature there.
+
+    Summed are: how much it runs along fibres; its curvature; and again, once it is slowed by that. Curvature is the part of
+    its speed that a front loses: K's divergence of the gradient of times, whatever their unit.
+    """
+
+    def curvatures(times: Tensor) -> Tensor:
+        diffused = diffusion(times, batch, config.ray_times, MET_ACCURACY)
+        return torch.cat([(after - times) / time for after, time in zip(diffused, config.ray_times, strict=True)], dim=-1)
+
+    rays, curved = rays_of(ahead, batch, config.speed), curvatures(ahead)
+    points, fibres = (each.expand(len(ahead), -1, -1) for each in (batch.points, batch.fibres))
+    way = points - rays.before(points)
+    lengths = (way.square().sum(-1) * fibres.square().sum(-1)).clamp_min(torch.finfo(way.dtype).tiny)
+    along = (way * fibres).sum(-1).square() / lengths
+    accuracy = MET_ACCURACY * config.time_scale
+    met = rays.summed(torch.cat([along[..., None], curved], dim=-1), accuracy)
+    slowed = ahead + CURVATURE_LACKED * met[..., 1:].mean(-1, keepdim=True)
+    again = rays.summed(curvatures(slowed), accuracy)
+    return torch.cat([met, again, torch.where(rays.lasting > 0, torch.tanh(curved), 0)], dim=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rays:
+    """How a front comes to each node: from a place on the opposite side of one of its triangles."""
+
+    ends: Int[Tensor, "batch node 2"]
+    shares: Float[Tensor, "batch node 2"]  # of the side's ends in that place
+    lasting: Float[Tensor, "batch node 1"]  # time from there; 0 where the front was at first, or never comes
+
+    def before(self, field: Float[Tensor, "batch node feature"]) -> Float[Tensor, "batch node feature"]:
+        """The field where each node's ray comes from."""
+        first, second = (field.gather(1, each[..., None].expand(field.shape)) for each in self.ends.unbind(-1))
+        return self.shares[..., :1] * first + self.shares[..., 1:] * second
+
+    def summed(self, field: Float[Tensor, "batch node feature"], accuracy: float) -> Float[Tensor, "batch node feature"]:
+        """The field's integral over time, along each node's ray from where it began."""
+        step, comes = self.lasting * field, self.lasting > 0
+        now, before = step, None
+        for sweep in range(field.shape[1] + SWEEPS_AT_ONCE):
+            if sweep % SWEEPS_AT_ONCE == 0:
+                if before is not None and (now - before).abs().max() <= accuracy:
+                    break
+                before = now
+            now = torch.where(comes, step + self.before(now), 0)
+        return now
+
+
+def rays_of(ahead: Float[Tensor, "batch node 1"], batch: Batch, speed: float) -> Rays:
+    """The rays of a front that arrives at these times."""
+    metric, (side, offset, height) = speed * ahead[..., 0], _triangles(batch, ahead.dtype)
+    ends = batch.ends.expand(len(metric), -1, -1, -1)
+    first, second = (metric.gather(1, each.flatten(1)).unflatten(1, each.shape[1:])[None] for each in ends.unbind(-1))
+    is_triangle = ends[..., 0] != torch.arange(metric.shape[1], device=ends.device)[:, None]
+    soonest = torch.where(is_triangle, across(first, second, side, offset, height)[0], torch.inf).argmin(-1, keepdim=True)
+    place = place_left(first, second, side, offset, height)[0].gather(2, soonest)
+    rays = Rays(
+        ends=ends.gather(2, soonest[..., None].expand(-1, -1, -1, 2))[:, :, 0],
+        shares=torch.cat([1 - place, place], dim=-1),
+        lasting=torch.zeros_like(ahead),
+    )
+    return replace(rays, lasting=(ahead - rays.before(ahead)).clamp_min(0))
+
+
+def _triangles(batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    side, offset, height = batch.sides.to(dtype).unbind(-1)
+    # Triangles that are none have no side, and the node itself at both ends.
+    return side.clamp_min(torch.finfo(dtype).tiny ** 0.5), offset, height
+
+
 def across(
     first: Float[Tensor, "_ batch node triangle"],
     second: Float[Tensor, "_ batch node triangle"],
@@ -211,11 +308,22 @@ def across(
     height: Float[Tensor, "domain node triangle"],
 ) -> Float[Tensor, "_ batch node triangle"]:
     """The soonest a front comes across each triangle from the side opposite, along which its time is linear."""
+    place = place_left(first, second, side, offset, height)
+    # Not first + rise at the second end: where the first is late beyond all, that would round the second.
+    leaving = torch.where(place < 1, first + place * (second - first), second)
+    return leaving + torch.sqrt(side * (place + offset).square() + height)
+
+
+def place_left(
+    first: Float[Tensor, "_ batch node triangle"],
+    second: Float[Tensor, "_ batch node triangle"],
+    side: Float[Tensor, "domain node triangle"],
+    offset: Float[Tensor, "domain node triangle"],
+    height: Float[Tensor, "domain node triangle"],
+) -> Float[Tensor, "_ batch node triangle"]:
+    """Where on the side opposite the soonest way leaves it: 0 at the first end, 1 at the second."""
     rise = second - first
-    # The straight way at right angles to the front leaves the side at `place`; where the front is too slant, from an end.
+    # The straight way at right angles to the front leaves the side at this place; where the front is too slant, from an end.
     slack = side - rise.square()
     bend = -rise * torch.sqrt(height / (side * slack.clamp_min(1e-6 * side)))
-    place = torch.where(slack > 0, (bend - offset).clamp(0, 1), (rise < 0).to(side.dtype))
-    # Not first + rise at the second end: where the first is late beyond all, that would round the second.
-    leaving = torch.where(place < 1, first + place * rise, second)
-    return leaving + torch.sqrt(side * (place + offset).square() + height)
+    return torch.where(slack > 0, (bend - offset).clamp(0, 1), (rise < 0).to(side.dtype))

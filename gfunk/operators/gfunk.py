@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, pi, sqrt
+from math import ceil, log, pi, sqrt
 from typing import Literal
 
 import torch
@@ -268,20 +268,22 @@ def bands(
 DIFFUSION_ACCURACY = 1e-3
 
 
-def n_products(time: float, fastest_rate: float) -> int:
-    """Sparse products that diffusion takes for DIFFUSION_ACCURACY: twice as many where points are twice as close."""
-    return 1 + ceil(2.4 * sqrt(time * fastest_rate))
+def n_products(time: float, fastest_rate: float, accuracy: float = DIFFUSION_ACCURACY) -> int:
+    """Sparse products that diffusion takes: twice as many where points are twice as close."""
+    # Chebyshev's k-th coefficient of exp(-s (1 + x) / 2) falls as exp(-k^2 / s), or faster than 1000^-k where s is small.
+    thousandths = log(1 / accuracy) / log(1 / DIFFUSION_ACCURACY)
+    return ceil(thousandths) + ceil(2.4 * sqrt(thousandths * time * fastest_rate))
 
 
 def diffusion(
-    field: Float[Tensor, "batch node width"], batch: Batch, times: tuple[float, ...]
+    field: Float[Tensor, "batch node width"], batch: Batch, times: tuple[float, ...], accuracy: float = DIFFUSION_ACCURACY
 ) -> list[Float[Tensor, "batch node width"]]:
     """exp(-time L) field for each of the times, L = inertia^-1 S, by sparse products that all times share.
 
     Each is the Chebyshev polynomial of L that equals the exponential at the extrema of its last term. Rate 0 is one of them,
     so constants stay; and nothing grows.
     """
-    n, fastest = n_products(max(times), batch.fastest_rate), batch.fastest_rate
+    n, fastest = n_products(max(times), batch.fastest_rate, accuracy), batch.fastest_rate
     weights = [chebyshev_weights(time * fastest, n, batch.mass) for time in times]
     scale = 2 / (fastest * batch.inertia[..., None]).clamp_min(torch.finfo(batch.inertia.dtype).tiny)
 
