@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gfunk.corners import corners
 from gfunk.domain import Domain
 from gfunk.errors import InputError
-from gfunk.laplacian import Laplacian, off_diagonal_rows
+from gfunk.laplacian import Laplacian, inertia, off_diagonal_rows, row_rates
 from gfunk.simulation import Prepared
 from gfunk.spectrum import Spectrum
 
@@ -129,7 +129,8 @@ def pack(
         rows = list(pool.map(_stiffness_rows, (laplacian for _, laplacian, _ in parts)))
         triangles = list(pool.map(corners, (domain for domain, _, _ in parts)))
     masses = [laplacian.lumped_mass() for _, laplacian, _ in parts]
-    inertias = [_inertia(couplings, mass) for (_, couplings), mass in zip(rows, masses, strict=True)]
+    pulls = [np.maximum(couplings, 0).sum(1) for _, couplings in rows]
+    inertias = [inertia(pull, mass) for pull, mass in zip(pulls, masses, strict=True)]
     n_nodes = max(domain.n_nodes for domain, _, _ in parts)
     n_modes = max(len(spectrum.eigenvalues) for _, _, spectrum in parts)
     n_slots = max(neighbors.shape[1] for neighbors, _ in rows)
@@ -159,9 +160,7 @@ def pack(
         neighbors=stacked([neighbors for neighbors, _ in rows], n_nodes, n_slots),
         couplings=stacked([couplings for _, couplings in rows], n_nodes, n_slots),
         inertia=stacked(inertias, n_nodes),
-        fastest_rate=max(
-            float(_row_rates(couplings, inertia).max()) for (_, couplings), inertia in zip(rows, inertias, strict=True)
-        ),
+        fastest_rate=max(float(row_rates(pull, mass).max()) for pull, mass in zip(pulls, inertias, strict=True)),
         # What fills up, too, has the node itself for both ends.
         ends=torch.arange(n_nodes, device=device)[:, None, None]
         + stacked([each.steps for each in triangles], n_nodes, n_corners, 2),
@@ -242,18 +241,3 @@ def _stiffness_rows(laplacian: Laplacian) -> tuple[np.ndarray, np.ndarray]:
     """Neighbours and couplings -S_ij of each row."""
     neighbors, [entries] = off_diagonal_rows([laplacian.stiffness])
     return neighbors.T, -entries.T
-
-
-# In medians of a domain. Evenly spaced points have none above 3; above 4, cells are less than half as wide as others.
-FASTEST_ROW = 4.0
-
-
-def _row_rates(couplings: Float[np.ndarray, "node slot"], mass: Float[np.ndarray, " node"]) -> Float[np.ndarray, " node"]:
-    """By Gershgorin no eigenvalue of S / mass is above the largest: a row's diagonal plus the sizes of its other entries."""
-    return 2 * np.maximum(couplings, 0).sum(1) / mass
-
-
-def _inertia(couplings: Float[np.ndarray, "node slot"], mass: Float[np.ndarray, " node"]) -> Float[np.ndarray, " node"]:
-    """The mass, raised where a row is faster than FASTEST_ROW medians: beside thin cells S / mass has no bound."""
-    rates = _row_rates(couplings, mass)
-    return mass * np.maximum(1, rates / (FASTEST_ROW * np.median(rates)))

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from laws import assert_batching
 from problems import batch_of, cloud, crossed_square, rotated_tensor, seeded, shaken_box, sliver_mesh, sphere, turning_square
 
-from gfunk.batch import FASTEST_ROW, Batch, pack, pack_trajectories
+from gfunk.batch import Batch, pack, pack_trajectories
 from gfunk.domain import Domain
 from gfunk.errors import InputError
-from gfunk.laplacian import Discretisation, Fem, Knn, PaperGraph, laplacian
+from gfunk.laplacian import FASTEST_ROW, Discretisation, Fem, Knn, PaperGraph, laplacian
 from gfunk.operators.gfunk import GFuNKConfig
 from gfunk.simulation import Prepared
 from gfunk.spectrum import lowest_modes

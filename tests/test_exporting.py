@@ -20,7 +20,7 @@ from toy_heat import small_variant, toy_problem
 from toy_waves import SMALL, toy_waves, wave_variant
 
 from gfunk import InputError, Paced, Prediction, Trajectory, as_xarray, load_pretrained, make_domain
-from gfunk.batch import FASTEST_ROW, Batch
+from gfunk.batch import Batch
 from gfunk.cli import main
 from gfunk.domain import Domain
 from gfunk.experiments import seeded_operator
@@ -204,7 +204,7 @@ def test_a_file_says_all_that_is_needed_to_use_it(models: Models):
     front = json.loads(waves["front"])
     assert set(front) == {"speed", "resting", "threshold", "least_rise", "never"}
     rays = models.sessions["rays"].get_modelmeta().custom_metadata_map
-    of_rays = {"ray_times": [0.002, 0.01], "fastest_row": FASTEST_ROW, "curvature_lacked": CURVATURE_LACKED}
+    of_rays = {"ray_times": [0.002, 0.01], "curvature_lacked": CURVATURE_LACKED}
     assert json.loads(rays["front"]) == front | of_rays
     assert json.loads(rays["inputs"])["met"]["axes"] == ["trajectory", "node", "feature"]
 
@@ -280,7 +280,7 @@ def test_what_fronts_meet_in_numpy_is_what_they_meet_in_torch(domain: Domain, se
 
 def test_nothing_is_met_where_the_front_was_at_first_or_never_comes():
     domain = turning_square(0.02)
-    how = {"speed": 1.0, "ray_times": RAYS.ray_times, "fastest_row": FASTEST_ROW, "curvature_lacked": CURVATURE_LACKED}
+    how = {"speed": 1.0, "ray_times": RAYS.ray_times, "curvature_lacked": CURVATURE_LACKED}
     ahead, _ = front_times(bumps(domain, 1), domain, **front_settings(Arrival(SMALL)))
     met = met_on_the_way(ahead, domain, laplacian(domain), **how)
     assert (met[ahead == 0] == 0).all() and (met[ahead > 0, 0] > 0).all()

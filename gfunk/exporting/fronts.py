@@ -12,7 +12,7 @@ from scipy.special import ive
 from gfunk.corners import Corners, corners
 from gfunk.domain import Domain
 from gfunk.errors import InputError
-from gfunk.laplacian import Laplacian
+from gfunk.laplacian import Laplacian, inertia, row_rates
 
 
 def front_inputs(
@@ -22,7 +22,7 @@ def front_inputs(
 
     u is in model space; the file tells the settings as `front`, and of which discretisation the matrices have to be.
     """
-    of_rays = {name: front[name] for name in ("ray_times", "fastest_row", "curvature_lacked") if name in front}
+    of_rays = {name: front[name] for name in ("ray_times", "curvature_lacked") if name in front}
     ahead, behind = front_times(u, domain, **{name: front[name] for name in front.keys() - of_rays.keys()})
     given = {"ahead": ahead, "behind": behind}
     if of_rays:
@@ -62,7 +62,6 @@ def met_on_the_way(
     *,
     speed: float,
     ray_times: Sequence[float],
-    fastest_row: float,
     curvature_lacked: float,
 ) -> Float[np.ndarray, "trajectory node feature"]:
     """What slows the front on its ray to each node, summed over time; and its curvature there.
@@ -72,7 +71,7 @@ def met_on_the_way(
     around, durations = corners(domain), np.array(ray_times)
 
     def curvatures(times: Float[np.ndarray, " node"]) -> Float[np.ndarray, "node feature"]:
-        return (_diffused(times, matrices, durations, fastest_row) - times[:, None]) / durations
+        return (_diffused(times, matrices, durations) - times[:, None]) / durations
 
     def met(ahead: Float[np.ndarray, " node"]) -> Float[np.ndarray, "node feature"]:
         before, times = _rays(speed * ahead, around), ahead.astype(np.float64)
@@ -95,18 +94,14 @@ SMALLEST_WEIGHT = 1e-12  # of a polynomial; those left out fall faster and faste
 
 
 def _diffused(
-    field: Float[np.ndarray, " node"], matrices: Laplacian, durations: Float[np.ndarray, " feature"], fastest_row: float
+    field: Float[np.ndarray, " node"], matrices: Laplacian, durations: Float[np.ndarray, " feature"]
 ) -> Float[np.ndarray, "node feature"]:
-    """exp(-duration L) field for each of the durations, L = inertia^-1 S, by Chebyshev's polynomials of L.
-
-    The inertia is that of `gfunk.batch`: the mass, raised where a row is faster than so many medians.
-    """
-    mass = matrices.lumped_mass()
-    rates = 2 * (-matrices.stiffness).maximum(0).sum(axis=1) / mass
-    slowed = np.maximum(1, rates / (fastest_row * np.median(rates)))
-    fastest = (rates / slowed).max()
+    """exp(-duration L) field for each of the durations, L = inertia^-1 S, by Chebyshev's polynomials of L."""
+    pulls = (-matrices.stiffness).maximum(0).sum(axis=1)
+    slow = inertia(pulls, matrices.lumped_mass())
+    fastest = row_rates(pulls, slow).max()
     # Its eigenvalues x are from -1 to 1, where exp(-s (1 + x)) is the sum of these weights times T_k(x).
-    stretched = diags_array(2 / (fastest * mass * slowed)) @ matrices.stiffness - eye_array(len(mass))
+    stretched = diags_array(2 / (fastest * slow)) @ matrices.stiffness - eye_array(len(slow))
     s, k = durations * fastest / 2, 0
     weights, term, later, total = ive(0, s), field, stretched @ field, np.zeros((len(field), len(durations)))
     while np.abs(weights).max() > SMALLEST_WEIGHT:

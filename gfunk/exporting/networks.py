@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gfunk.batch import FASTEST_ROW, Batch, pack
+from gfunk.batch import Batch, pack
 from gfunk.domain import Domain, fibre_tensors, make_domain, unit_square
 from gfunk.errors import InputError
 from gfunk.experiments import operator_named
@@ -196,7 +196,7 @@ def front_settings(operator: Arrival) -> dict[str, Any]:
     config = operator.config
     known = {name: getattr(config, name) for name in ("speed", "resting", "threshold")}
     known |= {"least_rise": LEAST_RISE, "never": NEVER * config.time_scale}
-    of_rays = {"ray_times": config.ray_times, "fastest_row": FASTEST_ROW, "curvature_lacked": CURVATURE_LACKED}
+    of_rays = {"ray_times": config.ray_times, "curvature_lacked": CURVATURE_LACKED}
     return known | of_rays if config.ray_times else known
 
 
