@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.special import ive
@@ -22,12 +22,19 @@ def front_inputs(
 
     u is in model space; the file tells the settings as `front`, and of which discretisation the matrices have to be.
     """
-    of_rays = {name: front[name] for name in ("ray_times", "fastest_row", "curvature_lacked") if name in front}
-    ahead, behind = front_times(u, domain, **{name: front[name] for name in front.keys() - of_rays.keys()})
-    given = {"ahead": ahead, "behind": behind}
-    if of_rays:
-        given["met"] = met_on_the_way(ahead, domain, matrices, speed=front["speed"], **of_rays)
-    return given
+    plain = {name: front[name] for name in ("speed", "resting", "threshold", "least_rise", "never")}
+    ahead, behind = front_times(u, domain, **plain)
+    if "ray_times" not in front:
+        return {"ahead": ahead, "behind": behind}
+    risen = (u - front["resting"]) / (front["threshold"] - front["resting"])
+    is_told = (risen > front["least_rise"]) | (ahead <= 0) | (ahead >= front["never"])
+    curved = {name: front[name] for name in ("speed", "fastest_row", "curvature_lacked", "slowed_accuracy", "most_rounds")}
+    ahead = slowed_front(ahead, is_told, domain, matrices, **curved)
+    ray_times = front["ray_times"]
+    met = met_on_the_way(
+        ahead, domain, matrices, speed=front["speed"], ray_times=ray_times, fastest_row=front["fastest_row"]
+    )
+    return {"ahead": ahead, "behind": behind, "met": met}
 
 
 def front_times(
@@ -55,6 +62,47 @@ def front_times(
     return ahead, behind
 
 
+def slowed_front(
+    ahead: Float[np.ndarray, "trajectory node"],
+    is_told: Bool[np.ndarray, "trajectory node"],
+    domain: Domain,
+    matrices: Laplacian,
+    *,
+    speed: float,
+    fastest_row: float,
+    curvature_lacked: float,
+    slowed_accuracy: float,
+    most_rounds: int,
+) -> Float[np.ndarray, "trajectory node"]:
+    """When the front will arrive, slowed by its own curvature; is_told: where it stays as it is.
+
+    The same steps as those of `gfunk.operators.arrival.slowed_front`.
+    """
+    around = corners(domain)
+    # By rows: how strongly each neighbour pulls.
+    pulls = diags_array(1 / _inertia(matrices, fastest_row)) @ -matrices.stiffness
+    pulls = csr_array(pulls - diags_array(pulls.diagonal()))
+    pull = pulls.sum(axis=1)
+
+    def slowed(ahead: Float[np.ndarray, " node"], is_told: Bool[np.ndarray, " node"]) -> Float[np.ndarray, " node"]:
+        now = ahead.astype(np.float64)
+        for _ in range(most_rounds):
+            before, lasting = _rays(speed * now, around)
+            lasting = lasting / speed
+            last, slowing = now, curvature_lacked * lasting
+            for _ in range(SWEEPS_AT_ONCE):
+                later = (before @ now + lasting + slowing * (pulls @ now)) / (1 + slowing * pull)
+                now = np.where(is_told, ahead, later)
+            if np.abs(now - last).mean() <= slowed_accuracy:
+                break
+        return now
+
+    return np.stack([slowed(*each) for each in zip(ahead, is_told, strict=True)]).astype(ahead.dtype)
+
+
+SWEEPS_AT_ONCE = 16  # as many as torch takes
+
+
 def met_on_the_way(
     ahead: Float[np.ndarray, "trajectory node"],
     domain: Domain,
@@ -63,30 +111,25 @@ def met_on_the_way(
     speed: float,
     ray_times: Sequence[float],
     fastest_row: float,
-    curvature_lacked: float,
 ) -> Float[np.ndarray, "trajectory node feature"]:
-    """What slows the front on its ray to each node, summed over time; and its curvature there.
+    """What the front met on its ray to each node, summed over time; and its curvature there.
 
     The same as `gfunk.operators.arrival.met_on_the_way`, to the rounding there.
     """
     around, durations = corners(domain), np.array(ray_times)
 
-    def curvatures(times: Float[np.ndarray, " node"]) -> Float[np.ndarray, "node feature"]:
-        return (_diffused(times, matrices, durations, fastest_row) - times[:, None]) / durations
-
     def met(ahead: Float[np.ndarray, " node"]) -> Float[np.ndarray, "node feature"]:
-        before, times = _rays(speed * ahead, around), ahead.astype(np.float64)
-        comes = before.sum(axis=1)[:, None]
-        way = comes * domain.points - before @ domain.points
+        before, lasting = _rays(speed * ahead, around, only_forwards=True)
+        times, lasting = ahead.astype(np.float64), lasting.astype(np.float64)[:, None] / speed
+        way = domain.points - before @ domain.points
         lengths = (way**2).sum(axis=1) * (domain.fibres**2).sum(axis=1)
         along = (way * domain.fibres).sum(axis=1) ** 2 / np.maximum(lengths, np.finfo(np.float64).tiny)
-        lasting = comes * times[:, None] - before @ times[:, None]
+        more_around = _diffused(along, matrices, durations, fastest_row) - along[:, None]
+        curved = (_diffused(times, matrices, durations, fastest_row) - times[:, None]) / durations
         # A sum up to a node is that up to where its ray comes from, and what is added from there.
-        sums = splu(csc_array(eye_array(len(times)) - before))
-        curved = curvatures(times)
-        once = sums.solve(lasting * np.column_stack([along, curved]))
-        again = sums.solve(lasting * curvatures(times + curvature_lacked * once[:, 1:].mean(axis=1)))
-        return np.concatenate([once, again, comes * np.tanh(curved)], axis=1)
+        sums = splu(csc_array(eye_array(len(times)) - diags_array((lasting[:, 0] > 0) * 1.0) @ before))
+        summed = sums.solve(lasting * np.column_stack([along, more_around, curved]))
+        return np.concatenate([summed, (lasting > 0) * np.tanh(curved)], axis=1)
 
     return np.stack([met(each) for each in ahead]).astype(ahead.dtype)
 
@@ -97,16 +140,11 @@ SMALLEST_WEIGHT = 1e-12  # of a polynomial; those left out fall faster and faste
 def _diffused(
     field: Float[np.ndarray, " node"], matrices: Laplacian, durations: Float[np.ndarray, " feature"], fastest_row: float
 ) -> Float[np.ndarray, "node feature"]:
-    """exp(-duration L) field for each of the durations, L = inertia^-1 S, by Chebyshev's polynomials of L.
-
-    The inertia is that of `gfunk.batch`: the mass, raised where a row is faster than so many medians.
-    """
-    mass = matrices.lumped_mass()
-    rates = 2 * (-matrices.stiffness).maximum(0).sum(axis=1) / mass
-    slowed = np.maximum(1, rates / (fastest_row * np.median(rates)))
-    fastest = (rates / slowed).max()
+    """exp(-duration L) field for each of the durations, L = inertia^-1 S, by Chebyshev's polynomials of L."""
+    inertia = _inertia(matrices, fastest_row)
+    fastest = (2 * (-matrices.stiffness).maximum(0).sum(axis=1) / inertia).max()
     # Its eigenvalues x are from -1 to 1, where exp(-s (1 + x)) is the sum of these weights times T_k(x).
-    stretched = diags_array(2 / (fastest * mass * slowed)) @ matrices.stiffness - eye_array(len(mass))
+    stretched = diags_array(2 / (fastest * inertia)) @ matrices.stiffness - eye_array(len(inertia))
     s, k = durations * fastest / 2, 0
     weights, term, later, total = ive(0, s), field, stretched @ field, np.zeros((len(field), len(durations)))
     while np.abs(weights).max() > SMALLEST_WEIGHT:
@@ -116,23 +154,35 @@ def _diffused(
     return total
 
 
-def _rays(metric: Float[np.ndarray, " node"], around: Corners) -> csr_array:
-    """The matrix that gives a field where each node's ray comes from, on the side opposite in one of its triangles.
+def _inertia(matrices: Laplacian, fastest_row: float) -> Float[np.ndarray, " node"]:
+    """That of `gfunk.batch`: the mass, raised where a row is faster than so many medians."""
+    mass = matrices.lumped_mass()
+    rates = 2 * (-matrices.stiffness).maximum(0).sum(axis=1) / mass
+    return mass * np.maximum(1, rates / (fastest_row * np.median(rates)))
 
-    Rows are empty where no front comes: it was there at first, or never is.
+
+def _rays(
+    metric: Float[np.ndarray, " node"], around: Corners, *, only_forwards: bool = False
+) -> tuple[csr_array, Float[np.ndarray, " node"]]:
+    """The matrix that gives a field where each node's ray comes from, and how long a plane front takes from there.
+
+    That is 0 where the front was at first, or never comes.
     """
     first, second, *shape = _triangles(around, metric.dtype)
     ends = metric[first][None, None], metric[second][None, None]
     place = _place_left(*ends, *shape)
     leaving = _leaving(*ends, place)[0, 0]
-    soonest = np.where(first != second, _across(*ends, *shape)[0, 0], np.inf).argmin(axis=1)
-    nodes = np.arange(len(metric))
-    # All rays come from earlier times, so none comes back to where it was: sums along them have one solution.
-    comes = nodes[leaving[nodes, soonest] < metric]
-    chosen = comes, soonest[comes]
+    is_triangle = first != second
+    if only_forwards:
+        is_triangle = is_triangle & (leaving < metric[:, None])
+    arrivals = np.where(is_triangle, _across(*ends, *shape)[0, 0], np.inf)
+    nodes, soonest = np.arange(len(metric)), arrivals.argmin(axis=1)
+    chosen = nodes, soonest
     share = place[0, 0][chosen].astype(np.float64)
-    entries = np.concatenate([1 - share, share]), (np.tile(comes, 2), np.concatenate([first[chosen], second[chosen]]))
-    return csr_array(entries, shape=(len(metric), len(metric)))
+    entries = np.concatenate([1 - share, share]), (np.tile(nodes, 2), np.concatenate([first[chosen], second[chosen]]))
+    comes = (metric > 0) & np.isfinite(arrivals[chosen])
+    lasting = np.where(comes, np.where(comes, arrivals[chosen], 0) - leaving[chosen], 0)
+    return csr_array(entries, shape=(len(metric), len(metric))), lasting
 
 
 def _marched(start: Float[np.ndarray, "_ trajectory node"], around: Corners) -> Float[np.ndarray, "_ trajectory node"]:

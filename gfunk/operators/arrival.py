@@ -71,13 +71,14 @@ class Arrival(nn.Module):
             self.last.bias[0] = 0
             if self.slowed is not None:
                 self.slowed.weight.zero_()
-                self.slowed.weight[0, -len(config.ray_times) :] = CURVATURE_LACKED / len(config.ray_times)
 
     def first(self, u: Float[Tensor, "batch node channel"], batch: Batch) -> Float[Tensor, "batch node input"]:
         """u, when the front will arrive, how long ago it came, and what it met on its way."""
         ahead, behind = front_times(u, batch, self.config)
-        met = [met_on_the_way(ahead, batch, self.config)] if self.config.ray_times else []
-        return torch.cat([u, ahead, behind, *met], dim=-1)
+        if not self.config.ray_times:
+            return torch.cat([u, ahead, behind], dim=-1)
+        ahead = slowed_front(u, ahead, batch, self.config)
+        return torch.cat([u, ahead, behind, met_on_the_way(ahead, batch, self.config)], dim=-1)
 
     def forward(
         self, first: Float[Tensor, "batch node input"], batch: Batch, times: Float[Tensor, " time"]
@@ -222,34 +223,10 @@ def _march_where_it_changes(
 
 
 MET_ACCURACY = 1e-6  # of sums along rays, in the network's unit of time, and of diffusion
+SLOWED_ACCURACY = 1e-4  # of a front slowed by its curvature, in the network's unit of time
 # The part of its curvature that a front carried across a mesh lacks: triangles, which cut corners, slow it too.
 CURVATURE_LACKED = 0.75
-
-
-@torch.no_grad()
-def met_on_the_way(
-    ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig
-) -> Float[Tensor, "batch node feature"]:
-    """What slows the front on its ray to each place, summed over time; and its curvature there.
-
-    Summed are: how much it runs along fibres; its curvature; and again, once it is slowed by that. Curvature is the part of
-    its speed that a front loses: K's divergence of the gradient of times, whatever their unit.
-    """
-
-    def curvatures(times: Tensor) -> Tensor:
-        diffused = diffusion(times, batch, config.ray_times, MET_ACCURACY)
-        return torch.cat([(after - times) / time for after, time in zip(diffused, config.ray_times, strict=True)], dim=-1)
-
-    rays, curved = rays_of(ahead, batch, config.speed), curvatures(ahead)
-    points, fibres = (each.expand(len(ahead), -1, -1) for each in (batch.points, batch.fibres))
-    way = points - rays.before(points)
-    lengths = (way.square().sum(-1) * fibres.square().sum(-1)).clamp_min(torch.finfo(way.dtype).tiny)
-    along = (way * fibres).sum(-1).square() / lengths
-    accuracy = MET_ACCURACY * config.time_scale
-    met = rays.summed(torch.cat([along[..., None], curved], dim=-1), accuracy)
-    slowed = ahead + CURVATURE_LACKED * met[..., 1:].mean(-1, keepdim=True)
-    again = rays.summed(curvatures(slowed), accuracy)
-    return torch.cat([met, again, torch.where(rays.lasting > 0, torch.tanh(curved), 0)], dim=-1)
+MOST_ROUNDS = 64  # of sixteen sweeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +235,8 @@ class Rays:
 
     ends: Int[Tensor, "batch node 2"]
     shares: Float[Tensor, "batch node 2"]  # of the side's ends in that place
-    lasting: Float[Tensor, "batch node 1"]  # time from there; 0 where the front was at first, or never comes
+    # What a plane front takes from there; 0 where the front was at first, or never comes.
+    lasting: Float[Tensor, "batch node 1"]
 
     def before(self, field: Float[Tensor, "batch node feature"]) -> Float[Tensor, "batch node feature"]:
         """The field where each node's ray comes from."""
@@ -278,20 +256,82 @@ class Rays:
         return now
 
 
-def rays_of(ahead: Float[Tensor, "batch node 1"], batch: Batch, speed: float) -> Rays:
-    """The rays of a front that arrives at these times."""
+def rays_of(ahead: Float[Tensor, "batch node 1"], batch: Batch, speed: float, *, only_forwards: bool = False) -> Rays:
+    """The rays of a front that arrives at these times.
+
+    only_forwards: each from where the front was before, though it may be sooner from elsewhere. So all of them begin.
+    """
     metric, (side, offset, height) = speed * ahead[..., 0], _triangles(batch, ahead.dtype)
     ends = batch.ends.expand(len(metric), -1, -1, -1)
     first, second = (metric.gather(1, each.flatten(1)).unflatten(1, each.shape[1:])[None] for each in ends.unbind(-1))
     is_triangle = ends[..., 0] != torch.arange(metric.shape[1], device=ends.device)[:, None]
-    soonest = torch.where(is_triangle, across(first, second, side, offset, height)[0], torch.inf).argmin(-1, keepdim=True)
-    place = place_left(first, second, side, offset, height)[0].gather(2, soonest)
+    places = place_left(first, second, side, offset, height)[0]
+    if only_forwards:
+        is_triangle = is_triangle & (torch.lerp(first[0], second[0], places) < metric[..., None])
+    arrivals = torch.where(is_triangle, across(first, second, side, offset, height)[0], torch.inf)
+    soonest, triangle = arrivals.min(-1, keepdim=True)
+    place = places.gather(2, triangle)
     rays = Rays(
-        ends=ends.gather(2, soonest[..., None].expand(-1, -1, -1, 2))[:, :, 0],
+        ends=ends.gather(2, triangle[..., None].expand(-1, -1, -1, 2))[:, :, 0],
         shares=torch.cat([1 - place, place], dim=-1),
         lasting=torch.zeros_like(ahead),
     )
-    return replace(rays, lasting=(ahead - rays.before(ahead)).clamp_min(0))
+    comes = (ahead > 0) & (soonest < torch.inf)
+    return replace(rays, lasting=torch.where(comes, soonest / speed - rays.before(ahead), 0))
+
+
+@torch.no_grad()
+def slowed_front(
+    u: Float[Tensor, "batch node channel"], ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig
+) -> Float[Tensor, "batch node 1"]:
+    """When the front will arrive, slowed by its own curvature: speed^2 grad T . K grad T = (1 + div K grad T)^2.
+
+    ahead: when it would at its one speed. Rays are found again and again, as curvature bends them (Howard's iteration), and
+    times between by sweeps over all nodes: T - before(T) = lasting (1 - lacked S T / inertia).
+    """
+    pulls = (batch.couplings / batch.inertia[..., None].clamp_min(torch.finfo(ahead.dtype).tiny)).expand(len(ahead), -1, -1)
+    neighbors = batch.neighbors.expand(len(ahead), -1, -1)
+    risen = (u - config.resting) / (config.threshold - config.resting)
+    is_told = (risen > LEAST_RISE) | (ahead <= 0) | (ahead >= NEVER * config.time_scale)
+    now, is_done = ahead, torch.zeros_like(ahead[:, :1, :1], dtype=torch.bool)
+    for _ in range(MOST_ROUNDS):
+        rays, last = rays_of(now, batch, config.speed), now
+        slowing = CURVATURE_LACKED * rays.lasting
+        share = 1 / (1 + slowing * pulls.sum(-1, keepdim=True))
+        for _ in range(SWEEPS_AT_ONCE):
+            around = now[..., 0].gather(1, neighbors.flatten(1)).unflatten(1, neighbors.shape[1:])
+            pulled = (pulls * around).sum(-1, keepdim=True)
+            now = torch.where(is_told, ahead, share * (rays.before(now) + rays.lasting + slowing * pulled))
+        # What is done waits for the others. The mean: between two ways almost equally soon, some node may never choose.
+        now = torch.where(is_done, last, now)
+        changed = (now - last).abs().sum(1, keepdim=True) / batch.is_node.sum(1)[:, None, None]
+        is_done = changed <= SLOWED_ACCURACY * config.time_scale
+        if is_done.all():
+            break
+    return now
+
+
+@torch.no_grad()
+def met_on_the_way(
+    ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig
+) -> Float[Tensor, "batch node feature"]:
+    """What the front met on its ray to each place, summed over time; and its curvature there.
+
+    Summed are: how much it runs along fibres; how much more around there; its curvature, which is the part of its speed that
+    a front loses: K's divergence of the gradient of times, whatever their unit.
+    """
+
+    def around(field: Tensor) -> Tensor:
+        return torch.cat(diffusion(field, batch, config.ray_times, MET_ACCURACY), dim=-1)
+
+    rays = rays_of(ahead, batch, config.speed, only_forwards=True)
+    points, fibres = (each.expand(len(ahead), -1, -1) for each in (batch.points, batch.fibres))
+    way = points - rays.before(points)
+    lengths = (way.square().sum(-1) * fibres.square().sum(-1)).clamp_min(torch.finfo(way.dtype).tiny)
+    along = ((way * fibres).sum(-1).square() / lengths)[..., None]
+    curved = (around(ahead) - ahead) / ahead.new_tensor(config.ray_times)
+    met = rays.summed(torch.cat([along, around(along) - along, curved], dim=-1), MET_ACCURACY * config.time_scale)
+    return torch.cat([met, torch.where(rays.lasting > 0, torch.tanh(curved), 0)], dim=-1)
 
 
 def _triangles(batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
