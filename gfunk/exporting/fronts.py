@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.special import ive
@@ -22,12 +22,16 @@ def front_inputs(
 
     u is in model space; the file tells the settings as `front`, and of which discretisation the matrices have to be.
     """
-    of_rays = {name: front[name] for name in ("ray_times", "curvature_lacked") if name in front}
-    ahead, behind = front_times(u, domain, **{name: front[name] for name in front.keys() - of_rays.keys()})
-    given = {"ahead": ahead, "behind": behind}
-    if of_rays:
-        given["met"] = met_on_the_way(ahead, domain, matrices, speed=front["speed"], **of_rays)
-    return given
+    of_rays = ("ray_times", "curvature_lacked", "n_bends")
+    ahead, behind = front_times(u, domain, **{name: front[name] for name in front if name not in of_rays})
+    if "ray_times" not in front:
+        return {"ahead": ahead, "behind": behind}
+    speed, ray_times, lacked, n_bends = (front[name] for name in ("speed", *of_rays))
+    risen = (u - front["resting"]) / (front["threshold"] - front["resting"])
+    is_told = (risen > front["least_rise"]) | (ahead <= 0) | (ahead >= front["never"])
+    ahead = slowed_front(ahead, is_told, domain, matrices, speed=speed, curvature_lacked=lacked, n_bends=n_bends)
+    met = met_on_the_way(ahead, domain, matrices, speed=speed, ray_times=ray_times)
+    return {"ahead": ahead, "behind": behind, "met": met}
 
 
 def front_times(
@@ -55,6 +59,37 @@ def front_times(
     return ahead, behind
 
 
+def slowed_front(
+    ahead: Float[np.ndarray, "trajectory node"],
+    is_told: Bool[np.ndarray, "trajectory node"],
+    domain: Domain,
+    matrices: Laplacian,
+    *,
+    speed: float,
+    curvature_lacked: float,
+    n_bends: int,
+) -> Float[np.ndarray, "trajectory node"]:
+    """When the front will arrive, slowed by its own curvature; is_told: where it stays as it is.
+
+    The same steps as those of `gfunk.operators.arrival.slowed_front`.
+    """
+    around = corners(domain)
+    slow = inertia((-matrices.stiffness).maximum(0).sum(axis=1), matrices.lumped_mass())
+    restored = diags_array(curvature_lacked / slow) @ matrices.stiffness
+
+    def slowed(ahead: Float[np.ndarray, " node"], is_told: Bool[np.ndarray, " node"]) -> Float[np.ndarray, " node"]:
+        told, now = diags_array(is_told.astype(np.float64)), ahead
+        for _ in range(n_bends):
+            before, lasting = _rays(speed * now, around)
+            lasting = lasting.astype(np.float64) / speed
+            along = eye_array(len(now)) - before + diags_array(lasting) @ restored
+            rows = told + (eye_array(len(now)) - told) @ along
+            now = splu(csc_array(rows)).solve(np.where(is_told, ahead, lasting)).astype(ahead.dtype)
+        return now
+
+    return np.stack([slowed(*each) for each in zip(ahead, is_told, strict=True)])
+
+
 def met_on_the_way(
     ahead: Float[np.ndarray, "trajectory node"],
     domain: Domain,
@@ -62,30 +97,25 @@ def met_on_the_way(
     *,
     speed: float,
     ray_times: Sequence[float],
-    curvature_lacked: float,
 ) -> Float[np.ndarray, "trajectory node feature"]:
-    """What slows the front on its ray to each node, summed over time; and its curvature there.
+    """What the front met on its ray to each node, summed over time; and its curvature there.
 
     The same as `gfunk.operators.arrival.met_on_the_way`, to the rounding there.
     """
     around, durations = corners(domain), np.array(ray_times)
 
-    def curvatures(times: Float[np.ndarray, " node"]) -> Float[np.ndarray, "node feature"]:
-        return (_diffused(times, matrices, durations) - times[:, None]) / durations
-
     def met(ahead: Float[np.ndarray, " node"]) -> Float[np.ndarray, "node feature"]:
-        before, times = _rays(speed * ahead, around), ahead.astype(np.float64)
-        comes = before.sum(axis=1)[:, None]
-        way = comes * domain.points - before @ domain.points
+        before, lasting = _rays(speed * ahead, around, only_forwards=True)
+        times, lasting = ahead.astype(np.float64), lasting.astype(np.float64)[:, None] / speed
+        way = domain.points - before @ domain.points
         lengths = (way**2).sum(axis=1) * (domain.fibres**2).sum(axis=1)
         along = (way * domain.fibres).sum(axis=1) ** 2 / np.maximum(lengths, np.finfo(np.float64).tiny)
-        lasting = comes * times[:, None] - before @ times[:, None]
+        more_around = _diffused(along, matrices, durations) - along[:, None]
+        curved = (_diffused(times, matrices, durations) - times[:, None]) / durations
         # A sum up to a node is that up to where its ray comes from, and what is added from there.
-        sums = splu(csc_array(eye_array(len(times)) - before))
-        curved = curvatures(times)
-        once = sums.solve(lasting * np.column_stack([along, curved]))
-        again = sums.solve(lasting * curvatures(times + curvature_lacked * once[:, 1:].mean(axis=1)))
-        return np.concatenate([once, again, comes * np.tanh(curved)], axis=1)
+        sums = splu(csc_array(eye_array(len(times)) - diags_array((lasting[:, 0] > 0) * 1.0) @ before))
+        summed = sums.solve(lasting * np.column_stack([along, more_around, curved]))
+        return np.concatenate([summed, (lasting > 0) * np.tanh(curved)], axis=1)
 
     return np.stack([met(each) for each in ahead]).astype(ahead.dtype)
 
@@ -111,23 +141,28 @@ def _diffused(
     return total
 
 
-def _rays(metric: Float[np.ndarray, " node"], around: Corners) -> csr_array:
-    """The matrix that gives a field where each node's ray comes from, on the side opposite in one of its triangles.
+def _rays(
+    metric: Float[np.ndarray, " node"], around: Corners, *, only_forwards: bool = False
+) -> tuple[csr_array, Float[np.ndarray, " node"]]:
+    """The matrix that gives a field where each node's ray comes from, and how long a plane front takes from there.
 
-    Rows are empty where no front comes: it was there at first, or never is.
+    That is 0 where the front was at first, or never comes.
     """
     first, second, *shape = _triangles(around, metric.dtype)
     ends = metric[first][None, None], metric[second][None, None]
     place = _place_left(*ends, *shape)
     leaving = _leaving(*ends, place)[0, 0]
-    soonest = np.where(first != second, _across(*ends, *shape)[0, 0], np.inf).argmin(axis=1)
-    nodes = np.arange(len(metric))
-    # All rays come from earlier times, so none comes back to where it was: sums along them have one solution.
-    comes = nodes[leaving[nodes, soonest] < metric]
-    chosen = comes, soonest[comes]
+    is_triangle = first != second
+    if only_forwards:
+        is_triangle = is_triangle & (leaving < metric[:, None])
+    arrivals = np.where(is_triangle, _across(*ends, *shape)[0, 0], np.inf)
+    nodes, soonest = np.arange(len(metric)), arrivals.argmin(axis=1)
+    chosen = nodes, soonest
     share = place[0, 0][chosen].astype(np.float64)
-    entries = np.concatenate([1 - share, share]), (np.tile(comes, 2), np.concatenate([first[chosen], second[chosen]]))
-    return csr_array(entries, shape=(len(metric), len(metric)))
+    entries = np.concatenate([1 - share, share]), (np.tile(nodes, 2), np.concatenate([first[chosen], second[chosen]]))
+    comes = (metric > 0) & np.isfinite(arrivals[chosen])
+    lasting = np.where(comes, np.where(comes, arrivals[chosen], 0) - leaving[chosen], 0)
+    return csr_array(entries, shape=(len(metric), len(metric))), lasting
 
 
 def _marched(start: Float[np.ndarray, "_ trajectory node"], around: Corners) -> Float[np.ndarray, "_ trajectory node"]:

@@ -25,7 +25,7 @@ from gfunk.errors import InputError
 from gfunk.experiments import operator_named
 from gfunk.exporting.units import problem_units
 from gfunk.laplacian import laplacian
-from gfunk.operators.arrival import CURVATURE_LACKED, LEAST_RISE, NEVER, Arrival
+from gfunk.operators.arrival import CURVATURE_LACKED, LEAST_RISE, N_BENDS, NEVER, Arrival
 from gfunk.physics.monodomain import diffusivity
 from gfunk.pretrained import pretrained_names, weights_folder
 from gfunk.recipes.atrium_data import AtriumProblem
@@ -196,7 +196,7 @@ def front_settings(operator: Arrival) -> dict[str, Any]:
     config = operator.config
     known = {name: getattr(config, name) for name in ("speed", "resting", "threshold")}
     known |= {"least_rise": LEAST_RISE, "never": NEVER * config.time_scale}
-    of_rays = {"ray_times": config.ray_times, "curvature_lacked": CURVATURE_LACKED}
+    of_rays = {"ray_times": config.ray_times, "curvature_lacked": CURVATURE_LACKED, "n_bends": N_BENDS}
     return known | of_rays if config.ray_times else known
 
 

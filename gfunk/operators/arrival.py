@@ -6,8 +6,11 @@ output time is read off a learned profile of the time since arrival, place by pl
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy.sparse import csc_array
+from scipy.sparse.linalg import splu
 from torch import Tensor, nn
 
 from gfunk.batch import Batch
@@ -71,13 +74,14 @@ class Arrival(nn.Module):
             self.last.bias[0] = 0
             if self.slowed is not None:
                 self.slowed.weight.zero_()
-                self.slowed.weight[0, -len(config.ray_times) :] = CURVATURE_LACKED / len(config.ray_times)
 
     def first(self, u: Float[Tensor, "batch node channel"], batch: Batch) -> Float[Tensor, "batch node input"]:
         """u, when the front will arrive, how long ago it came, and what it met on its way."""
         ahead, behind = front_times(u, batch, self.config)
-        met = [met_on_the_way(ahead, batch, self.config)] if self.config.ray_times else []
-        return torch.cat([u, ahead, behind, *met], dim=-1)
+        if not self.config.ray_times:
+            return torch.cat([u, ahead, behind], dim=-1)
+        ahead = slowed_front(u, ahead, batch, self.config)
+        return torch.cat([u, ahead, behind, met_on_the_way(ahead, batch, self.config)], dim=-1)
 
     def forward(
         self, first: Float[Tensor, "batch node input"], batch: Batch, times: Float[Tensor, " time"]
@@ -222,34 +226,12 @@ def _march_where_it_changes(
 
 
 MET_ACCURACY = 1e-6  # of sums along rays, in the network's unit of time, and of diffusion
+SLOWED_ACCURACY = 1e-4  # of a front slowed by its curvature, in the network's unit of time
 # The part of its curvature that a front carried across a mesh lacks: triangles, which cut corners, slow it too.
 CURVATURE_LACKED = 0.75
-
-
-@torch.no_grad()
-def met_on_the_way(
-    ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig
-) -> Float[Tensor, "batch node feature"]:
-    """What slows the front on its ray to each place, summed over time; and its curvature there.
-
-    Summed are: how much it runs along fibres; its curvature; and again, once it is slowed by that. Curvature is the part of
-    its speed that a front loses: K's divergence of the gradient of times, whatever their unit.
-    """
-
-    def curvatures(times: Tensor) -> Tensor:
-        diffused = diffusion(times, batch, config.ray_times, MET_ACCURACY)
-        return torch.cat([(after - times) / time for after, time in zip(diffused, config.ray_times, strict=True)], dim=-1)
-
-    rays, curved = rays_of(ahead, batch, config.speed), curvatures(ahead)
-    points, fibres = (each.expand(len(ahead), -1, -1) for each in (batch.points, batch.fibres))
-    way = points - rays.before(points)
-    lengths = (way.square().sum(-1) * fibres.square().sum(-1)).clamp_min(torch.finfo(way.dtype).tiny)
-    along = (way * fibres).sum(-1).square() / lengths
-    accuracy = MET_ACCURACY * config.time_scale
-    met = rays.summed(torch.cat([along[..., None], curved], dim=-1), accuracy)
-    slowed = ahead + CURVATURE_LACKED * met[..., 1:].mean(-1, keepdim=True)
-    again = rays.summed(curvatures(slowed), accuracy)
-    return torch.cat([met, again, torch.where(rays.lasting > 0, torch.tanh(curved), 0)], dim=-1)
+# Rays are found so often, as curvature bends them. Each time changes a tenth of the last; some place between two ways that
+# are almost equally soon may never choose.
+N_BENDS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +240,8 @@ class Rays:
 
     ends: Int[Tensor, "batch node 2"]
     shares: Float[Tensor, "batch node 2"]  # of the side's ends in that place
-    lasting: Float[Tensor, "batch node 1"]  # time from there; 0 where the front was at first, or never comes
+    # What a plane front takes from there; 0 where the front was at first, or never comes.
+    lasting: Float[Tensor, "batch node 1"]
 
     def before(self, field: Float[Tensor, "batch node feature"]) -> Float[Tensor, "batch node feature"]:
         """The field where each node's ray comes from."""
@@ -267,31 +250,130 @@ class Rays:
 
     def summed(self, field: Float[Tensor, "batch node feature"], accuracy: float) -> Float[Tensor, "batch node feature"]:
         """The field's integral over time, along each node's ray from where it began."""
-        step, comes = self.lasting * field, self.lasting > 0
-        now, before = step, None
-        for sweep in range(field.shape[1] + SWEEPS_AT_ONCE):
-            if sweep % SWEEPS_AT_ONCE == 0:
-                if before is not None and (now - before).abs().max() <= accuracy:
-                    break
-                before = now
-            now = torch.where(comes, step + self.before(now), 0)
-        return now
+        # A sum up to a node is that up to where its ray comes from, and what is added from there.
+        comes = (self.lasting > 0).to(field.dtype)
+        rows = torch.cat([torch.ones_like(comes), -comes * self.shares], dim=-1)
+        return solved(with_itself(self.ends), rows, self.lasting * field, torch.zeros_like(field), accuracy)
 
 
-def rays_of(ahead: Float[Tensor, "batch node 1"], batch: Batch, speed: float) -> Rays:
-    """The rays of a front that arrives at these times."""
+def rays_of(ahead: Float[Tensor, "batch node 1"], batch: Batch, speed: float, *, only_forwards: bool = False) -> Rays:
+    """The rays of a front that arrives at these times.
+
+    only_forwards: each from where the front was before, though it may be sooner from elsewhere. So all of them begin.
+    """
     metric, (side, offset, height) = speed * ahead[..., 0], _triangles(batch, ahead.dtype)
     ends = batch.ends.expand(len(metric), -1, -1, -1)
     first, second = (metric.gather(1, each.flatten(1)).unflatten(1, each.shape[1:])[None] for each in ends.unbind(-1))
     is_triangle = ends[..., 0] != torch.arange(metric.shape[1], device=ends.device)[:, None]
-    soonest = torch.where(is_triangle, across(first, second, side, offset, height)[0], torch.inf).argmin(-1, keepdim=True)
-    place = place_left(first, second, side, offset, height)[0].gather(2, soonest)
+    places = place_left(first, second, side, offset, height)[0]
+    if only_forwards:
+        is_triangle = is_triangle & (torch.lerp(first[0], second[0], places) < metric[..., None])
+    arrivals = torch.where(is_triangle, across(first, second, side, offset, height)[0], torch.inf)
+    soonest, triangle = arrivals.min(-1, keepdim=True)
+    place = places.gather(2, triangle)
     rays = Rays(
-        ends=ends.gather(2, soonest[..., None].expand(-1, -1, -1, 2))[:, :, 0],
+        ends=ends.gather(2, triangle[..., None].expand(-1, -1, -1, 2))[:, :, 0],
         shares=torch.cat([1 - place, place], dim=-1),
         lasting=torch.zeros_like(ahead),
     )
-    return replace(rays, lasting=(ahead - rays.before(ahead)).clamp_min(0))
+    comes = (ahead > 0) & (soonest < torch.inf)
+    return replace(rays, lasting=torch.where(comes, soonest / speed - rays.before(ahead), 0))
+
+
+@torch.no_grad()
+def slowed_front(
+    u: Float[Tensor, "batch node channel"], ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig
+) -> Float[Tensor, "batch node 1"]:
+    """When the front will arrive, slowed by its own curvature: speed^2 grad T . K grad T = (1 + div K grad T)^2.
+
+    ahead: when it would at its one speed. Howard's iteration: along given rays T - before(T) = lasting (1 - lacked S T /
+    inertia) is linear; what solves it has rays of its own.
+    """
+    pulls = batch.couplings / batch.inertia[..., None].clamp_min(torch.finfo(ahead.dtype).tiny)
+    risen = (u - config.resting) / (config.threshold - config.resting)
+    is_told = (risen > LEAST_RISE) | (ahead <= 0) | (ahead >= NEVER * config.time_scale)
+    now = ahead
+    for _ in range(N_BENDS):
+        rays = rays_of(now, batch, config.speed)
+        slowing = CURVATURE_LACKED * rays.lasting * pulls
+        rows = torch.cat([1 + slowing.sum(-1, keepdim=True), -rays.shares, -slowing], dim=-1)
+        rows = torch.where(is_told, torch.eye(1, rows.shape[-1], dtype=rows.dtype, device=rows.device), rows)
+        places = with_itself(torch.cat([rays.ends, batch.neighbors.expand(len(ahead), -1, -1)], dim=-1))
+        now = solved(places, rows, torch.where(is_told, ahead, rays.lasting), now, SLOWED_ACCURACY * config.time_scale)
+    return now
+
+
+@torch.no_grad()
+def met_on_the_way(
+    ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig
+) -> Float[Tensor, "batch node feature"]:
+    """What the front met on its ray to each place, summed over time; and its curvature there.
+
+    Summed are: how much it runs along fibres; how much more around there; its curvature, which is the part of its speed that
+    a front loses: K's divergence of the gradient of times, whatever their unit.
+    """
+
+    def around(field: Tensor) -> Tensor:
+        return torch.cat(diffusion(field, batch, config.ray_times, MET_ACCURACY), dim=-1)
+
+    rays = rays_of(ahead, batch, config.speed, only_forwards=True)
+    points, fibres = (each.expand(len(ahead), -1, -1) for each in (batch.points, batch.fibres))
+    way = points - rays.before(points)
+    lengths = (way.square().sum(-1) * fibres.square().sum(-1)).clamp_min(torch.finfo(way.dtype).tiny)
+    along = ((way * fibres).sum(-1).square() / lengths)[..., None]
+    curved = (around(ahead) - ahead) / ahead.new_tensor(config.ray_times)
+    met = rays.summed(torch.cat([along, around(along) - along, curved], dim=-1), MET_ACCURACY * config.time_scale)
+    return torch.cat([met, torch.where(rays.lasting > 0, torch.tanh(curved), 0)], dim=-1)
+
+
+def with_itself(places: Int[Tensor, "batch node _"]) -> Int[Tensor, "batch node entry"]:
+    """Each node before the places it is given."""
+    nodes = torch.arange(places.shape[1], device=places.device)[:, None]
+    return torch.cat([nodes.expand(len(places), -1, 1), places], dim=-1)
+
+
+def solved(
+    places: Int[Tensor, "batch node entry"],
+    rows: Float[Tensor, "batch node entry"],
+    right: Float[Tensor, "batch node feature"],
+    start: Float[Tensor, "batch node feature"],
+    accuracy: float,
+) -> Float[Tensor, "batch node feature"]:
+    """The fields whose rows, each at its places, of which the first is the node itself, sum up to the right side."""
+    if right.device.type == "cpu":
+        return torch.stack([_factorised(*each) for each in zip(places, rows, right, strict=True)])
+    return swept(places, rows, right, start, accuracy)
+
+
+def swept(
+    places: Int[Tensor, "batch node entry"],
+    rows: Float[Tensor, "batch node entry"],
+    right: Float[Tensor, "batch node feature"],
+    start: Float[Tensor, "batch node feature"],
+    accuracy: float,
+) -> Float[Tensor, "batch node feature"]:
+    """The same by sweeps over all nodes at once, until sixteen of them change no more than the accuracy."""
+    # No row moves its node by more than the others pull, or couplings that push would swing up.
+    share = 1 / torch.maximum(rows[..., :1], rows[..., 1:].abs().sum(-1, keepdim=True))
+    weights = torch.eye(1, rows.shape[-1], dtype=rows.dtype, device=rows.device) - share * rows
+    right, now = share * right, start
+    index = places.flatten(1)[..., None].expand(-1, -1, right.shape[-1])
+    for _ in range(start.shape[1]):
+        before = now
+        for _ in range(SWEEPS_AT_ONCE):
+            now = right + (weights[..., None] * now.gather(1, index).unflatten(1, places.shape[1:])).sum(2)
+        if (now - before).abs().max() <= accuracy:
+            break
+    return now
+
+
+def _factorised(
+    places: Int[Tensor, "node entry"], rows: Float[Tensor, "node entry"], right: Float[Tensor, "node feature"]
+) -> Float[Tensor, "node feature"]:
+    node = np.repeat(np.arange(len(places)), places.shape[1])
+    entries = rows.double().numpy().ravel(), (node, places.numpy().ravel())
+    found = splu(csc_array(entries, shape=(len(places), len(places)))).solve(right.double().numpy())
+    return torch.from_numpy(found).to(right.dtype)
 
 
 def _triangles(batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
