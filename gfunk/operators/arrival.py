@@ -93,17 +93,20 @@ class Arrival(nn.Module):
     ) -> tuple[Float[Tensor, "batch node 1"], Float[Tensor, "batch node feature"]]:
         """When the wave arrives at each place, negative where it has been, and what the place tells its profile."""
         batch = batch.with_modes(self.config.n_modes)
-        u, ahead, behind, met = first.split([1, 1, 1, self.config.n_met], dim=-1)
+        n_summed, scale = self.config.n_summed, self.config.time_scale
+        u, ahead, behind, summed, there = first.split([1, 1, 1, n_summed, self.config.n_met - n_summed], dim=-1)
         step = torch.ones((), dtype=u.dtype, device=u.device)
-        features = spectral_features(batch.eigenvalues * self.config.time_scale, step)
-        field = self.lift(torch.cat([u, *(torch.tanh(each / self.front_times) for each in (ahead, behind)), met], dim=-1))
+        features = spectral_features(batch.eigenvalues * scale, step)
+        # Sums grow with the way; the layers are told of their mean.
+        told = [torch.tanh(each / self.front_times) for each in (ahead, behind)] + [summed / (ahead + scale), there]
+        field = self.lift(torch.cat([u, *told], dim=-1))
         for layer in self.layers:
             field = layer(field, batch, features)
         with torch.autocast(u.device.type, enabled=False):
-            told = self.last(nn.functional.gelu(self.hidden(field.to(u.dtype))))
-            late, latents = told.split([1, self.config.n_latents], dim=-1)
+            found = self.last(nn.functional.gelu(self.hidden(field.to(u.dtype))))
+            late, latents = found.split([1, self.config.n_latents], dim=-1)
             if self.slowed is not None:
-                late = late + self.slowed(torch.cat([ahead, met[..., : self.config.n_summed]], dim=-1))
+                late = late + self.slowed(torch.cat([ahead, summed], dim=-1))
             return ahead - behind + late, latents
 
     def values(
