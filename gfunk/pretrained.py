@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from torch import nn
 from gfunk.checkpoints import load_weights
 from gfunk.errors import InputError
 from gfunk.operators.make import make_operator, n_parameters
+from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import RecipeProblem, Variant
 from gfunk.runs import RECORDS, RunCard, load_run
 from gfunk.settings import from_json, to_json
@@ -191,13 +192,22 @@ def _tested(path: Path, run: RunCard, label: str, outcome: dict[str, Any] | None
             f"{path}: no row {label!r} of {run.recipe}/{run.variant.name}; write one: `gfunk evaluate RUN --record {path}`"
         )
     # `gfunk evaluate` copies the run's outcome.json into the row, seconds and all: no two runs share it.
-    own = [row for row in rows if row.get("trained") == outcome and from_json(row.get("problem"), RECORDS) == run.problem]
+    own = [
+        row for row in rows if row.get("trained") == outcome and _is_of(from_json(row.get("problem"), RECORDS), run.problem)
+    ]
     if not own:
         raise InputError(
             f"{path}: its rows {label!r} are of another run or problem; test this run: `gfunk evaluate RUN --record {path}`"
         )
     said_elsewhere = ("recipe", "variant", "problem", "parameters", "trained")
     return {key: value for key, value in own[-1].items() if key not in said_elsewhere}
+
+
+def _is_of(tested: Any, learned: RecipeProblem) -> bool:
+    """Whether both are one problem, from however many sites each domain is paced."""
+    if isinstance(tested, AtriumProblem) and isinstance(learned, AtriumProblem):
+        tested = replace(tested, n_sites=learned.n_sites)
+    return tested == learned
 
 
 def _logged(folder: Path) -> dict[str, Any]:
