@@ -15,7 +15,7 @@ from gfunk.errors import InputError
 from gfunk.evaluation import Evaluation, evaluate
 from gfunk.operators.fno import FNOConfig
 from gfunk.operators.make import make_operator
-from gfunk.pretrained import load_pretrained
+from gfunk.pretrained import load_pretrained, read_model_card, read_seen
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.book import RECIPES
 from gfunk.recipes.recipe import Recipe, RecipeProblem, Variant
@@ -24,8 +24,9 @@ from gfunk.rollout import FlowMap
 from gfunk.runs import RECORDS, RunCard, load_run, read_card, write_card
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import Prepared, View, prepare, prepare_fresh, viewed
-from gfunk.store import commit, dataset_fingerprint, read_object, sample_seeds
+from gfunk.store import commit, dataset_fingerprint, read_object, sample_seeds, write_json
 from gfunk.training import Epoch, Outcome, train
+from gfunk.trust import Trust, seen_in
 
 
 def chosen_device(name: str) -> torch.device:
@@ -132,6 +133,7 @@ def train_variant(
         load_split(data / split, variant.view, n=n, n_workers=n_workers, device=device, on_sample=on_sample).to(device)
         for split, n in (("train", n_train), ("val", n_val))
     )
+    write_json(folder / "seen.json", to_json(seen_in(train_set)))
     operator = seeded_operator(variant).to(device)
     on_start(operator, train_set)
     outcome = train(
@@ -164,6 +166,11 @@ def seeded_operator(variant: Variant) -> nn.Module:
         return make_operator(variant.network)
 
 
+def trust_in(name: str) -> Trust:
+    """What is known of how far to trust a shipped model or a trained run."""
+    return Trust(seen=read_seen(Path(name))) if _is_run(name) else read_model_card(name).trust
+
+
 def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
     """A trained run, a shipped model, or a variant with nothing to learn: operator, recipe name, problem, variant."""
     recipe_name, _, variant_name = name.partition("/")
@@ -173,10 +180,13 @@ def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
         if variant.training is not None:
             raise InputError(f"{name} has to be trained first: `gfunk train {recipe_name} --variant {variant_name} ...`")
         return make_operator(variant.network), recipe.name, recipe.problem, variant
-    # A single word is a shipped model, unless a run of that name lies here.
-    is_run = (Path(name) / "run.json").exists() or len(Path(name).parts) != 1
-    operator, card = load_run(Path(name)) if is_run else load_pretrained(name)
+    operator, card = load_run(Path(name)) if _is_run(name) else load_pretrained(name)
     return operator, card.recipe, card.problem, card.variant
+
+
+def _is_run(name: str) -> bool:
+    """A single word is a shipped model, unless a run of that name lies here."""
+    return (Path(name) / "run.json").exists() or len(Path(name).parts) != 1
 
 
 def evaluate_reported(operator: nn.Module, variant: Variant, problem: RecipeProblem, data: TrajectorySet) -> Evaluation:

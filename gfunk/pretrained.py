@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -31,6 +31,7 @@ from gfunk.store import (
     write_bytes,
     write_json,
 )
+from gfunk.trust import Bounds, Seen, Trust, calibrated
 
 CARD_SCHEMA = 1
 MOST_BYTES = 5_000_000  # of all weights together
@@ -74,6 +75,7 @@ class ModelCard:
     licence: str
     precision: Precision
     sha256: str  # of the file of weights
+    trust: Trust = field(default_factory=Trust)
 
 
 def weights_folder() -> Path:
@@ -107,7 +109,7 @@ def read_model_card(name: str) -> ModelCard:
     content = read_object(path)
     if content.pop("schema", None) != CARD_SCHEMA:
         raise InputError(f"{path}: a card of another version; this one reads schema {CARD_SCHEMA}")
-    records = (*RECORDS, Seeds, TrainingData)
+    records = (*RECORDS, Bounds, Seeds, Seen, TrainingData, Trust)
     try:
         return ModelCard(
             **{each: from_json(value, records) if _is_record(value) else value for each, value in content.items()}
@@ -145,11 +147,12 @@ def training_data(run: RunCard, data: Path | None, n_train: int | None, n_val: i
 def ship(
     folder: Path, *, name: str | None, record: Path, label: str | None, limits: str,
     data: Path | None, n_train: int | None, n_val: int | None,
-    precision: Precision | None = None, unfinished: bool = False,
+    precision: Precision | None = None, unfinished: bool = False, held_back: Path | None = None,
 ) -> ModelCard:  # fmt: skip
     """Put a run's best weights among those that come with the package, with a card.
 
-    record, label: the row that `gfunk evaluate --record` wrote of this run. precision: by default float32, or float16 where
+    record, label: the row that `gfunk evaluate --record` wrote of this run. held_back: rows that `gfunk evaluate --split val
+    --rows` wrote, by which errors are bounded. precision: by default float32, or float16 where
     the weights would not fit else.
     """
     operator, run = load_run(folder)
@@ -168,6 +171,7 @@ def ship(
         name=name, recipe=run.recipe, problem=run.problem, variant=run.variant, parameters=n_parameters(operator),
         data=learned_from, commit=run.commit, training=outcome or _logged(folder), tested=tested, limits=limits.strip(),
         licence=LICENCE, precision=precision, sha256=hashlib.sha256(content).hexdigest(),
+        trust=Trust(seen=read_seen(folder), bounds=None if held_back is None else _bounds(held_back, learned_from)),
     )  # fmt: skip
     write_bytes(_weights(name), content)
     about = {each: to_json(getattr(card, each)) for each in card.__dataclass_fields__}
@@ -203,6 +207,20 @@ def _tested(path: Path, run: RunCard, label: str, outcome: dict[str, Any] | None
     return {key: value for key, value in own[-1].items() if key not in said_elsewhere}
 
 
+def read_seen(folder: Path) -> Seen | None:
+    """Between what bounds lay what a run learned from, if it was written down."""
+    path = folder / "seen.json"
+    return from_json(read_object(path), (Seen,)) if path.exists() else None
+
+
+def _bounds(path: Path, learned_from: TrainingData) -> Bounds:
+    rows = read_lines(path)
+    val = range(learned_from.val.first, learned_from.val.first + learned_from.val.n)
+    if strange := [row.get("seed") for row in rows if row.get("seed") not in val]:
+        raise InputError(f"{path}: seed {strange[0]} is none of the run's validation seeds, {val.start} to {val.stop - 1}")
+    return calibrated(rows)
+
+
 def _is_of(tested: Any, learned: RecipeProblem) -> bool:
     """Whether both are one problem, from however many sites each domain is paced."""
     if isinstance(tested, AtriumProblem) and isinstance(learned, AtriumProblem):
@@ -210,14 +228,20 @@ def _is_of(tested: Any, learned: RecipeProblem) -> bool:
     return tested == learned
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except ValueError as error:
+        raise CorruptFile(f"{path}: not one JSON object a line ({error})") from error
+
+
 def _logged(folder: Path) -> dict[str, Any]:
     """How a training that never ended stood, by its log."""
     if not (folder / "log.jsonl").exists():
         raise InputError(f"{folder}: has neither outcome.json nor log.jsonl, so nothing says how it was trained")
-    try:
-        epochs = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    except ValueError as error:
-        raise CorruptFile(f"{folder / 'log.jsonl'}: not one JSON object a line ({error})") from error
+    epochs = read_lines(folder / "log.jsonl")
     validated = [epoch for epoch in epochs if epoch["validation"] is not None]
     if not validated:
         raise InputError(f"{folder / 'log.jsonl'}: no epoch was validated, so none is the best")

@@ -329,15 +329,15 @@ def met_on_the_way(
     return torch.cat([met, torch.where(rays.lasting > 0, torch.tanh(curved), 0)], dim=-1)
 
 
-def with_itself(places: Int[Tensor, "batch node _"]) -> Int[Tensor, "batch node entry"]:
+def with_itself(places: Int[Tensor, "batch node _"]) -> Int[Tensor, "batch node neighbor"]:
     """Each node before the places it is given."""
     nodes = torch.arange(places.shape[1], device=places.device)[:, None]
     return torch.cat([nodes.expand(len(places), -1, 1), places], dim=-1)
 
 
 def solved(
-    places: Int[Tensor, "batch node entry"],
-    rows: Float[Tensor, "batch node entry"],
+    places: Int[Tensor, "batch node neighbor"],
+    rows: Float[Tensor, "batch node neighbor"],
     right: Float[Tensor, "batch node feature"],
     start: Float[Tensor, "batch node feature"],
     accuracy: float,
@@ -349,8 +349,8 @@ def solved(
 
 
 def swept(
-    places: Int[Tensor, "batch node entry"],
-    rows: Float[Tensor, "batch node entry"],
+    places: Int[Tensor, "batch node neighbor"],
+    rows: Float[Tensor, "batch node neighbor"],
     right: Float[Tensor, "batch node feature"],
     start: Float[Tensor, "batch node feature"],
     accuracy: float,
@@ -371,7 +371,7 @@ def swept(
 
 
 def _factorised(
-    places: Int[Tensor, "node entry"], rows: Float[Tensor, "node entry"], right: Float[Tensor, "node feature"]
+    places: Int[Tensor, "node neighbor"], rows: Float[Tensor, "node neighbor"], right: Float[Tensor, "node feature"]
 ) -> Float[Tensor, "node feature"]:
     node = np.repeat(np.arange(len(places)), places.shape[1])
     entries = rows.double().numpy().ravel(), (node, places.numpy().ravel())

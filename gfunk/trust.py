@@ -1,0 +1,136 @@
+"""How far to trust a model: its errors on waves held back, and whether a domain is like those it learned from."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gfunk.batch import Batch, TrajectorySet
+from gfunk.errors import InputError
+
+MODES = (1, 2, 5, 10, 20, 50, 100)  # 1 is the lowest that is not constant
+FAR = 1.25  # times beyond all that was seen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Between what bounds lay what a network learned from."""
+
+    # Eigenvalues of the last of the modes, which tells of size and diffusion, and of the others in parts of it: of shape.
+    modes: tuple[int, ...]
+    lowest: tuple[float, ...]
+    highest: tuple[float, ...]
+    smallest_start: float  # integral of the first state's square, in model space: how much is active
+    largest_start: float
+    n_domains: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Errors that so large a share of waves on unseen domains should not exceed, by split conformal prediction."""
+
+    share: float
+    rel_l2: float
+    lat_error_ms: float | None  # where there are waves
+    lat_error_ms_95: float | None
+    n_waves: int
+    n_domains: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    seen: Seen | None = None
+    bounds: Bounds | None = None
+
+
+def starts(u: Float[Tensor, "batch node channel"], mass: Float[Tensor, "batch node"]) -> Float[Tensor, " batch"]:
+    return (mass[..., None] * u.square()).sum((1, 2))
+
+
+def shape_and_size(eigenvalues: Float[Tensor, "domain mode"], modes: Sequence[int]) -> Float[Tensor, "domain _"]:
+    told = eigenvalues[:, list(modes)]
+    return torch.cat([told[:, :-1] / told[:, -1:], told[:, -1:]], dim=1)
+
+
+def seen_in(data: TrajectorySet) -> Seen:
+    """What a network that learns from these sees."""
+    eigenvalues = data.batch.eigenvalues
+    modes = tuple(mode for mode in MODES if mode < eigenvalues.shape[1])
+    told = shape_and_size(eigenvalues, modes) if modes else eigenvalues[:, :0]
+    active = starts(data.values[:, 0], data.batch.mass[data.domain_of])
+    return Seen(
+        modes=modes,
+        lowest=tuple(told.amin(0).tolist()),
+        highest=tuple(told.amax(0).tolist()),
+        smallest_start=float(active.min()),
+        largest_start=float(active.max()),
+        n_domains=data.batch.n_domains,
+    )
+
+
+def strange_shape(batch: Batch, seen: Seen) -> tuple[str, ...]:
+    """What of a domain is far from all that was seen, a sentence each."""
+    if not seen.modes:
+        return ()
+    told = shape_and_size(batch.eigenvalues[:1], seen.modes)[0].tolist()
+    *shape, size = (_beyond(*each) for each in zip(told, seen.lowest, seen.highest, strict=True))
+    said = []
+    if not 1 / FAR <= size <= FAR:
+        how = "smaller or conducts less" if size > 1 else "larger or conducts more"
+        said.append(
+            f"the domain is {how} than all the model has seen: eigenvalue {seen.modes[-1]} of its Laplacian is "
+            f"{size:.2g} times the nearest of those"
+        )
+    if far := {mode: by for mode, by in zip(seen.modes, shape, strict=False) if not 1 / FAR <= by <= FAR}:
+        mode = max(far, key=lambda mode: abs(math.log(far[mode])))
+        said.append(
+            f"the domain has another shape than all the model has seen: eigenvalue {mode} of its Laplacian, in parts of "
+            f"eigenvalue {seen.modes[-1]}, is {far[mode]:.2g} times the nearest of those"
+        )
+    return tuple(said)
+
+
+def strange_start(u: Float[Tensor, "batch node channel"], batch: Batch, seen: Seen) -> list[tuple[str, ...]]:
+    """For each first state: how far it is from all that were seen, in a sentence."""
+    found = []
+    for active in starts(u, batch.mass.expand(len(u), -1)).tolist():
+        factor = _beyond(active, seen.smallest_start, seen.largest_start)
+        more = "more" if factor > 1 else "less"
+        said = f"{more} tissue is active at first than in all the model has seen, {factor:.2g} times the nearest of those"
+        found.append(() if 1 / FAR <= factor <= FAR else (said,))
+    return found
+
+
+def _beyond(value: float, low: float, high: float) -> float:
+    """1 within, above it beyond the highest, below it beneath the lowest."""
+    return max(value, 1e-30) / min(max(value, low), high)
+
+
+def calibrated(rows: Sequence[Mapping[str, Any]], share: float = 0.9) -> Bounds:
+    """From rows of evaluation on domains that were not trained on, and by which nothing but the time to stop was chosen.
+
+    Of exchangeable errors the k-th smallest of n is not exceeded by the next with a probability of k / (n + 1).
+    """
+    rank = math.ceil(share * (len(rows) + 1))
+    if rank > len(rows):
+        raise InputError(f"{len(rows)} waves held back are too few for bounds that {share:.0%} of waves keep")
+
+    def bound(metric: str) -> float | None:
+        errors = [row.get(metric) for row in rows]
+        return None if None in errors else sorted(errors)[rank - 1]  # pyright: ignore[reportArgumentType]
+
+    relative = bound("rel_l2")
+    if relative is None:
+        raise InputError("rows of evaluation have a rel_l2 each; these have not")
+    return Bounds(
+        share=share,
+        rel_l2=relative,
+        lat_error_ms=bound("lat_error_ms"),
+        lat_error_ms_95=bound("lat_error_ms_95"),
+        n_waves=len(rows),
+        n_domains=len({row["seed"] for row in rows}),
+    )

@@ -1,0 +1,102 @@
+"""How far a model says it may be trusted."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from problems import batch_of, turning_square
+
+from gfunk.batch import TrajectorySet
+from gfunk.domain import Domain, make_domain
+from gfunk.errors import InputError
+from gfunk.pretrained import read_seen
+from gfunk.settings import to_json
+from gfunk.store import write_json
+from gfunk.trust import FAR, MODES, Bounds, calibrated, seen_in, strange_shape, strange_start
+
+SQUARE = turning_square(0.02)
+
+
+def trajectories(domain: Domain, n: int, active: float = 1.0) -> TrajectorySet:
+    batch = batch_of(domain, n_modes=21)
+    generator = torch.Generator().manual_seed(0)
+    u = active * torch.rand((n, 1, domain.n_nodes, 1), generator=generator, dtype=batch.mass.dtype)
+    return TrajectorySet(
+        batch=batch, domain_of=torch.zeros(n, dtype=torch.int64), seeds=(0,) * n, times=torch.zeros(1), values=u
+    )
+
+
+def scaled(domain: Domain, factor: float) -> Domain:
+    return make_domain(factor * domain.points, domain.cells, domain.diffusion)
+
+
+def test_a_domain_that_was_learned_from_is_not_strange():
+    data = trajectories(SQUARE, 5)
+    seen = seen_in(data)
+    assert seen.modes == tuple(mode for mode in MODES if mode < 21) and seen.n_domains == 1
+    assert strange_shape(data.batch, seen) == ()
+    assert strange_start(data.values[:, 0], data.batch, seen) == [()] * 5
+
+
+@settings(max_examples=20)
+@given(factor=st.floats(0.3, 3))
+def test_a_scaled_domain_is_of_strange_size_beyond_a_quarter_of_its_eigenvalues_and_of_no_strange_shape(factor: float):
+    by = factor**-2  # eigenvalues go with the square of the size
+    assume(abs(abs(math.log(by)) - math.log(FAR)) > 1e-6)
+    said = strange_shape(batch_of(scaled(SQUARE, factor), n_modes=21), seen_in(trajectories(SQUARE, 1)))
+    assert len(said) == (not 1 / FAR <= by <= FAR)
+    assert all(f"{by:.2g} times" in each and ("smaller" in each) == (factor < 1) for each in said)
+
+
+def test_a_domain_stretched_to_the_same_area_is_of_strange_shape_alone():
+    seen = seen_in(trajectories(make_domain(SQUARE.points, SQUARE.cells), 1))
+    stretched = make_domain(SQUARE.points * [1.5, 1 / 1.5], SQUARE.cells)
+    (said,) = strange_shape(batch_of(stretched, n_modes=21), seen)
+    assert "another shape" in said and "eigenvalue 1 " in said
+
+
+def test_a_first_state_with_far_more_or_less_of_it_active_is_strange_each_for_itself():
+    data = trajectories(SQUARE, 3)
+    u = data.values[:, 0] * torch.tensor([1.0, 2.0, 0.1], dtype=data.values.dtype)[:, None, None]
+    usual, more, less = strange_start(u, data.batch, seen_in(data))
+    assert usual == () and "more tissue" in more[0] and "less tissue" in less[0]
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 99), share=st.floats(0.5, 0.95), n=st.integers(20, 200))
+def test_bounds_are_kept_by_their_share_of_errors_alike(seed: int, share: float, n: int):
+    """On average over draws: the k-th of n is kept by the next with k / (n + 1), a beta distribution around it."""
+    rng = np.random.default_rng(seed)
+    kept = []
+    for _ in range(200):
+        drawn = rng.lognormal(size=n + 1)
+        bounds = calibrated([{"rel_l2": error, "seed": number} for number, error in enumerate(drawn[:n])], share)
+        kept.append(drawn[n] <= bounds.rel_l2)
+    expected = math.ceil(share * (n + 1)) / (n + 1)
+    assert expected >= share
+    assert abs(np.mean(kept) - expected) < 5 * math.sqrt(expected * (1 - expected) / 200) + 1e-9
+
+
+def test_bounds_say_on_how_many_waves_and_domains_they_rest():
+    rows = [{"rel_l2": 0.01 * k, "lat_error_ms": float(k), "seed": k // 4} for k in range(1, 20)]
+    found = calibrated(rows, 0.9)
+    assert found == Bounds(share=0.9, rel_l2=0.18, lat_error_ms=18.0, lat_error_ms_95=None, n_waves=19, n_domains=5)
+
+
+def test_too_few_waves_and_rows_of_something_else_are_refused():
+    with pytest.raises(InputError, match="8 waves held back are too few"):
+        calibrated([{"rel_l2": 0.1, "seed": 0}] * 8)
+    with pytest.raises(InputError, match="have a rel_l2"):
+        calibrated([{"seed": 0}] * 20)
+
+
+def test_what_was_seen_can_be_written_and_read(tmp_path: Path):
+    seen = seen_in(trajectories(SQUARE, 2))
+    assert read_seen(tmp_path) is None
+    write_json(tmp_path / "seen.json", to_json(seen))
+    assert read_seen(tmp_path) == seen and read_seen(tmp_path) != replace(seen, n_domains=2)
