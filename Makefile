@@ -1,4 +1,4 @@
-# make demo: learn heat and predict it on fibre fields never seen.   make test: all checks and the fast tests.
+# make demo: a wave on an atrium never seen, predicted and solved.   make test: all checks and the fast tests.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

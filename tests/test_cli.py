@@ -296,8 +296,19 @@ def test_a_reader_that_has_seen_enough_is_no_error():
 
 
 @pytest.mark.slow
-def test_the_demo_learns_to_predict_unseen_fibre_fields_and_draws_one(tmp_path: Path):
+def test_the_demo_predicts_a_wave_on_an_atrium_never_seen_and_says_how_far_it_is_off(tmp_path: Path):
     command = [sys.executable, "-m", "gfunk.cli", "demo", "--out", str(tmp_path), "--json"]
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["rel_l2"] < 0.03 and said["activation_error_ms"] < 0.3
+    assert {path.name for path in tmp_path.iterdir()} >= {"atrium.vtp", "wave.png", "wave.html"}
+
+
+@pytest.mark.slow
+def test_the_demo_of_heat_learns_to_predict_unseen_fibre_fields_and_draws_one(tmp_path: Path):
+    command = [sys.executable, "-m", "gfunk.cli", "demo", "--of", "heat", "--out", str(tmp_path), "--json"]
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

@@ -208,7 +208,7 @@ def compare(options: argparse.Namespace):
     show(options.json, answer, shown, columns)
 
 
-def demo(options: argparse.Namespace):
-    from gfunk.demo import heat_demo
+def heat_demo(options: argparse.Namespace):
+    from gfunk import demo
 
-    show(options.json, *heat_demo(options.out, options.workers, bar, people.print))
+    show(options.json, *demo.heat_demo(options.out, options.workers, bar, people.print))
