@@ -29,7 +29,7 @@ def wave_picture(ready: Ready, prediction: Prediction, comparison: Comparison | 
     """
     plt = pyplot()
     domain, node = _drawn(ready)
-    moments = _moments(prediction)
+    moments = shown_moments(prediction)
     draw = on_surface(domain)
     waves = {"predicted": prediction.values_mV}
     if comparison is not None:
@@ -42,7 +42,7 @@ def wave_picture(ready: Ready, prediction: Prediction, comparison: Comparison | 
         for axis, moment in zip(row, moments, strict=True):
             draw(axis, values[moment, node], scale)
             axis.set_title(f"{name}, {prediction.times_ms[moment]:g} ms", fontsize=10)
-        above.colorbar(scale, ax=row.tolist(), label="mV", fraction=0.03)
+        above.colorbar(scale, ax=row.tolist(), label="mV", fraction=0.03, pad=0.01)
     maps = [("predicted", prediction.activation_ms)]
     if comparison is not None:
         maps.insert(0, ("solver", comparison.truth_activation_ms))
@@ -57,9 +57,19 @@ def wave_picture(ready: Ready, prediction: Prediction, comparison: Comparison | 
         axis.set_axis_off()
     _draw_traces(traces, prediction, comparison)
     buffer = BytesIO()
-    figure.savefig(buffer, dpi=110, format="png", metadata={"Software": None})
+    figure.savefig(buffer, dpi=95, format="png", metadata={"Software": None})
     plt.close(figure)
     return buffer.getvalue()
+
+
+def shown_moments(prediction: Prediction) -> list[int]:
+    """Four times while the wave is under way: at its end there is no front left to see."""
+    times, arrived = prediction.times_ms, prediction.activation_ms
+    last = float(np.nanmax(arrived)) if np.isfinite(arrived).any() else float(times[-1])
+    under_way = np.flatnonzero((times >= prediction.first_ms) & (times < last))
+    if len(under_way) < N_MOMENTS:
+        under_way = np.arange(len(times))
+    return under_way[np.arange(N_MOMENTS) * len(under_way) // N_MOMENTS].tolist()
 
 
 def report_page(
@@ -115,14 +125,6 @@ def _drawn(ready: Ready) -> tuple[Domain, Int[np.ndarray, " node"]]:
     if domain.n_nodes <= max(MOST_DRAWN, ready.even.n_nodes):
         return domain, np.arange(domain.n_nodes)
     return ready.even, np.asarray(KDTree(domain.points).query(ready.even.points)[1])
-
-
-def _moments(prediction: Prediction) -> list[int]:
-    """Four times while the wave is under way."""
-    times, arrived = prediction.times_ms, prediction.activation_ms
-    last = float(np.nanmax(arrived)) if np.isfinite(arrived).any() else float(times[-1])
-    first = min(prediction.first_ms, last)
-    return [int(np.abs(times - at).argmin()) for at in np.linspace(first, last, N_MOMENTS)]
 
 
 def _voltages(plt: Any) -> Any:

@@ -1,11 +1,13 @@
 """The numbered examples, as a reader would run them."""
 
+import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("[0-9]*.py"))
 
@@ -27,12 +29,13 @@ def test_heat_settles_to_its_mean():
     np.testing.assert_allclose(made["later"], mean, rtol=1e-4)
 
 
-# Torch's own, when it compiles.
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_the_solver_finds_a_wave_that_reaches_every_place():
-    made = example(2)
-    activation = made["wave"].activation_ms[0]
-    assert np.isfinite(activation).all() and activation.argmax() != made["node"] and activation.min() < 1
+def test_the_solver_finds_a_wave_that_reaches_all_corners():
+    # In a process of its own: it compiles.
+    done = subprocess.run([sys.executable, str(EXAMPLES[1])], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    right, up, far = (float(ms) for ms in re.findall(r"after ([0-9.]+) ms", done.stdout))
+    # Fibres run to the right at first, and turn upwards.
+    assert right < 2 * up and up < far < 20
 
 
 def test_a_wave_is_predicted_over_the_whole_atrium_without_doubts():

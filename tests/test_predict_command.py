@@ -9,11 +9,13 @@ import pytest
 from toy_surfaces import EDGE_MM, egg, strip, write_untrained
 
 from gfunk.atria.fibres import ATRIAL_ACROSS
+from gfunk.atria.synthetic import left_atrium
 from gfunk.cli import main
+from gfunk.commands.predicting import TOLD
 from gfunk.domain import Domain
 from gfunk.files.igb import read_igb
 from gfunk.files.raw import Block
-from gfunk.files.reading import read_mesh
+from gfunk.files.reading import as_domain, read_mesh
 from gfunk.files.tissue import read_tissue
 from gfunk.files.vtk_write import write_vtp, write_vtu
 from gfunk.prediction import asked_times, made_ready, predicted
@@ -95,7 +97,8 @@ def test_pictures_and_pages_stand_alone(capsys: Capture, mesh: Path, run: Path, 
     assert (tmp_path / "wave.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "wave.html").read_text()
     assert "data:image/png;base64," in page and "http" not in page.replace("http-equiv", "")
-    assert f"{said['rel_l2']:.4g}" in page
+    assert f"{said['rel_l2']:.4g}" in page and TOLD["rel_l2"] in page and "rel_l2" not in page
+    assert TOLD.keys() <= said.keys() | {"out"}
     assert said["rel_l2"] > 0 and said["speedup"] > 0 and 0 < said["activation_error_ms"] < 10
 
 
@@ -110,6 +113,29 @@ def test_people_are_told_where_it_starts_and_how_long_it_took(capsys: Capture, m
     assert main(["predict", str(mesh), "--model", str(run), "--until", "12", "--unit", "mm"]) == 0
     said = capsys.readouterr()
     assert "no --at: stimulated at the node nearest" in said.err and "first wave" in said.out
+
+
+def test_an_atrium_of_ours_comes_back_with_its_parts(tmp_path: Path):
+    made = left_atrium(300_002, edge_mm=1.5)
+    assert main(["atrium", "--seed", "300002", "--edge", "1.5", "--out", str(tmp_path / "atrium.vtp"), "--json"]) == 0
+    found = read_tissue(tmp_path / "atrium.vtp", unit="mm")
+    assert found.regions.keys() == made.regions.keys()
+    assert all(np.array_equal(nodes, made.regions[name]) for name, nodes in found.regions.items())
+    # The same name with other numbers under it is another's, and tells nothing.
+    mesh = read_mesh(tmp_path / "atrium.vtp")
+    for order in ([1, 0, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 0], [0, 1, 2, 3, 4, 6, 5]):
+        write_vtp(tmp_path / "other.vtp", made.points, made.cells, {"region": np.array(order)[mesh.point_data["region"]]})
+        assert as_domain(read_mesh(tmp_path / "other.vtp")).regions == {}
+
+
+def test_an_atrium_is_stimulated_beside_the_right_superior_vein_unless_told_otherwise(
+    capsys: Capture, run: Path, tmp_path: Path
+):
+    atrium = left_atrium(4, edge_mm=EDGE_MM)
+    path = written(tmp_path / "atrium.vtp", atrium)  # without the names of its parts: they are found by shape
+    said = answer(capsys, path, "--model", run, "--until", "12")
+    away = np.linalg.norm(atrium.points[atrium.regions["RSPV"]] - said["sites"][0], axis=1)
+    assert away.min() < 1e-4
 
 
 def test_a_place_may_begin_with_a_minus(capsys: Capture, mesh: Path, run: Path):

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_heat import SMALL_NETWORKS, small_options, small_variant, toy_problem, toy_set
+from toy_surfaces import PROBLEM, write_untrained
 
 from gfunk import load_pretrained, pretrained
 from gfunk.cli import main
 from gfunk.errors import InputError
 from gfunk.experiments import seeded_operator
 from gfunk.pretrained import MOST_BYTES, ModelCard, pretrained_names, read_model_card, ship
+from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.book import RECIPES
 from gfunk.rollout import rollout
 from gfunk.runs import RunCard, load_run, write_card
@@ -255,6 +258,22 @@ def test_only_a_row_measured_on_this_very_run_is_taken(tmp_path: Path, weights: 
     write_json(run / "rows.json", [ROW, ROW | {"rel_l2": 0.01}, *others, ROW | {"label": "turned", "rel_l2": 0.03}])
     assert ship_run(run).tested["rel_l2"] == 0.01, "the newest"
     assert ship_run(run, label="turned").tested["rel_l2"] == 0.03
+
+
+def test_an_atrium_may_be_tested_from_more_sites_but_not_otherwise_paced(tmp_path: Path, weights: Path):
+    run = write_untrained(tmp_path / "run")
+    write_json(run / "outcome.json", OUTCOME)
+    row = ROW | {"recipe": "atria", "variant": "untrained", "label": "untrained"}
+
+    def shipped(tested_on: AtriumProblem) -> ModelCard:
+        write_json(run / "rows.json", [row | {"problem": to_json(tested_on)}])
+        return ship_run(run)
+
+    assert shipped(replace(PROBLEM, n_sites=PROBLEM.n_sites + 1)).problem == PROBLEM
+    later = replace(PROBLEM.pacing, n_saves=PROBLEM.pacing.n_saves + 1)
+    for other in (replace(PROBLEM, pacing=later), replace(PROBLEM, pacing=later, n_sites=1), replace(PROBLEM, ratio=4.0)):
+        with pytest.raises(InputError, match="of another run or problem"):
+            shipped(other)
 
 
 def test_what_a_model_learned_from_must_be_said(tmp_path: Path, weights: Path):

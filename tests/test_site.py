@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_surfaces import write_untrained
 
 import gfunk
 
@@ -133,7 +132,6 @@ def test_the_way_from_a_file_to_a_picture_can_be_walked(tmp_path: Path, monkeypa
     monkeypatch.setenv("GFUNK_CACHE", str(tmp_path / "cache"))
     (command,) = re.findall(r"^gfunk (atrium .*)$", (DOCS / "own-heart.md").read_text(), flags=re.MULTILINE)
     main(command.split())
-    write_untrained(tmp_path / "runs" / "mine")
     scope: dict[str, Any] = {}
     for code in blocks(DOCS / "own-heart.md", "python"):
         exec(code, scope)

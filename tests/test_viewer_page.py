@@ -3,14 +3,19 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
+from typing import Any
 
+import numpy as np
 import pytest
 from chromium import PROGRAM, Page, browsed
 from toy_prediction import ToyPredictor
 from viewing import running, until
 
 from gfunk.atria.synthetic import left_atrium
+from gfunk.files.reading import as_domain, read_mesh
 from gfunk.files.vtk_write import write_vtp
+from gfunk.viewer.predictor import Wave
 from gfunk.viewer.server import Viewer
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here: install `chromium` to test the viewer's page")
@@ -111,6 +116,38 @@ def test_a_click_starts_a_wave_that_plays(page: Page, served: tuple[Viewer, str,
     assert "the toy knows nothing" in page.run("document.getElementById('warnings').textContent").lower()
 
 
+def test_a_wave_stands_still_while_another_is_awaited(
+    page: Page, served: tuple[Viewer, str, ToyPredictor], monkeypatch: pytest.MonkeyPatch
+):
+    stimulated(page)
+    predictor, may_go_on = served[2], Event()
+    at_once = predictor.predicted
+
+    def when_told(*asked: Any) -> Wave:
+        assert may_go_on.wait(10)
+        return at_once(*asked)
+
+    monkeypatch.setattr(predictor, "predicted", when_told)
+    page.click(*middle(page, 0.47))
+    page.wait_for("document.getElementById('play').getAttribute('aria-label') === 'Play'")
+    moment = page.run(MOMENT)
+    time.sleep(0.3)
+    assert moment > 0 and page.run(MOMENT) == moment
+    may_go_on.set()
+    page.wait_for(f"document.getElementById('play').getAttribute('aria-label') === 'Pause' && {MOMENT} !== {moment}")
+
+
+def test_time_runs_no_faster_however_often_it_was_stopped(page: Page):
+    stimulated(page)
+    moved_to(page, 5)
+    page.run("for (let i = 0; i < 9; i++) document.getElementById('play').click()")
+    ran_ms, seconds = page.run(
+        f"new Promise((done) => {{ const [from, began] = [{MOMENT}, performance.now()];"
+        f"setTimeout(() => done([{MOMENT} - from, (performance.now() - began) / 1000]), 800) }})"
+    )
+    assert 0 < ran_ms < 1.3 * 25 * seconds
+
+
 def test_a_drag_turns_and_does_not_stimulate(page: Page, served: tuple[Viewer, str, ToyPredictor]):
     n_before, seen = len(served[2].asked), still(page)
     x, y = middle(page)
@@ -162,6 +199,18 @@ def test_activation_is_drawn_in_bands(page: Page):
     )
     assert still(page) != by_ten
     assert "ms after the stimulus" in page.run("document.getElementById('legend').textContent")
+
+
+def test_the_colours_of_activation_end_where_the_wave_does(
+    page: Page, mesh: Path, served: tuple[Viewer, str, ToyPredictor], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(served[2], "speed", 3.0)
+    stimulated(page)
+    chosen(page, "activation")
+    ticks = page.run("[...document.querySelectorAll('#legend .ticks span')].map((each) => Number(each.textContent))")
+    wave = ToyPredictor(speed=3.0).predicted(as_domain(read_mesh(mesh)), served[2].asked[-1], lambda *_: None)
+    last = np.nanmax(wave.activation_ms)
+    assert ticks[0] == 0 and last <= ticks[-1] < last + 20 < 100
 
 
 def test_a_probe_tells_the_potential_over_time(page: Page, served: tuple[Viewer, str, ToyPredictor]):

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,14 @@ from gfunk.errors import InputError
 NEXT = {
     "read": "model", "model": "resample", "resample": "modes", "modes": "first wave", "first wave": "operator",
     "operator": "carry back",
+}  # fmt: skip
+# What a page tells of an answer, and how it calls it.
+TOLD = {
+    "mesh": "mesh", "model": "model", "sites": "stimulated at (mm)", "nodes": "nodes",
+    "even_nodes": "nodes of the even mesh", "until_ms": "until (ms)", "activated": "share of nodes activated",
+    "last_activation_ms": "last activation (ms)", "rel_l2": "relative l2 error",
+    "activation_error_ms": "activation times off by, mean (ms)", "lag_ms": "later than the solver, mean (ms)",
+    "solver_seconds": "solver (s)", "prediction_seconds": "prediction (s)", "out": "wave written to",
 }  # fmt: skip
 
 
@@ -94,16 +102,19 @@ def _refuse_early(options: argparse.Namespace):
 
 
 def _read(options: argparse.Namespace) -> Any:
+    """With its parts named where a site needs them: one that is named, or the usual one, which can do without."""
     from gfunk.files.tissue import read_tissue, with_regions
 
     domain = read_tissue(options.mesh, fibres=options.fibres, unit=options.unit, labels=dict(options.label))
     names = [site for site in options.at or [] if isinstance(site, str)]
-    if not names or domain.regions:
+    if options.at and not names:
         return domain
     try:
         return with_regions(domain, dict(options.label))
     except InputError as error:
-        raise InputError(f"--at {names[0]}: the parts of {options.mesh} can't be told ({error})") from None
+        if names:
+            raise InputError(f"--at {names[0]}: the parts of {options.mesh} can't be told ({error})") from None
+        return domain
 
 
 def _each_ms(scheme: str, advance: Callable[[], None]) -> Callable[[int], None]:
@@ -131,12 +142,17 @@ def _draw(options: argparse.Namespace, answer: dict[str, Any], ready: Any, predi
         write_bytes(options.picture, picture)
         answer["picture"] = str(options.picture)
     if options.report is not None:
-        hidden = ("seconds", "warnings", "repairs", "picture")
-        about = {name.replace("_", " "): value for name, value in answer.items() if name not in hidden and value is not None}
-        about["sites"] = "; ".join(", ".join(f"{x:.2f}" for x in site) for site in answer["sites"])
+        told = answer | {"sites": "; ".join(_said_sites(options, answer))}
+        about = {words: told[name] for name, words in TOLD.items() if told.get(name) is not None}
         page = report_page(picture, about, answer["seconds"], answer["repairs"], answer["warnings"])
         write_report(options.report, page)
         answer["report"] = str(options.report)
+
+
+def _said_sites(options: argparse.Namespace, answer: dict[str, Any]) -> Iterator[str]:
+    for asked, site in zip(options.at or [None], answer["sites"], strict=True):
+        place = ", ".join(f"{x:.2f}" for x in site)
+        yield f"{asked} ({place})" if isinstance(asked, str) else place
 
 
 def _say(answer: dict[str, Any]):

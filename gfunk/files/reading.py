@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from gfunk.atria.anatomy import Place, found_anatomy, region_numbers, regions, rim_lengths
+from gfunk.atria.anatomy import REGIONS, VEINS, Place, found_anatomy, region_numbers, regions, rim_lengths
 from gfunk.atria.fibres import ATRIAL_ACROSS, fibrous_domain, rule_fibres
 from gfunk.domain import Domain, make_domain
 from gfunk.errors import InputError
@@ -101,12 +101,31 @@ def read_domain(
 
 
 def as_domain(mesh: Mended, *, across: float = ATRIAL_ACROSS, ratio: float = 5.0) -> Domain:
-    """Diffusion along and across the fibres of a mesh, cell by cell."""
+    """Diffusion along and across the fibres of a mesh, cell by cell; its parts where the file has them as we write them."""
+    parts = written_regions(mesh)
     if mesh.fibres is not None:
-        return fibrous_domain(mesh.points_mm, mesh.cells, mesh.fibres, across=across, ratio=ratio, repairs=mesh.repairs)
+        return fibrous_domain(
+            mesh.points_mm, mesh.cells, mesh.fibres, across=across, ratio=ratio, repairs=mesh.repairs, regions=parts
+        )
     said = (*mesh.repairs, f"no fibres: diffusion is {across:.4g} mm^2/ms in all directions")
     tensors = np.broadcast_to(across * np.eye(3), (len(mesh.cells), 3, 3)).copy()
-    return make_domain(mesh.points_mm, mesh.cells, tensors, diffusion_at="cell", fibres=_any_tangents(mesh), repairs=said)
+    return make_domain(
+        mesh.points_mm, mesh.cells, tensors, diffusion_at="cell", fibres=_any_tangents(mesh), repairs=said, regions=parts
+    )
+
+
+def written_regions(mesh: Mended) -> dict[str, Int[np.ndarray, " _"]]:
+    """The parts by the point data "region" that `gfunk atrium` and rule fibres write; none where its numbers mean others.
+
+    They are ours where the longest rim lies in the valve's part, and a rim in that of each vein.
+    """
+    number = mesh.point_data.get("region")
+    if mesh.cells.shape[1] != 3 or number is None or number.ndim != 1 or not np.isin(number, range(len(REGIONS))).all():
+        return {}
+    rims = [set(number[loop].tolist()) for loop in longest_first(mesh.points_mm, boundary_loops(mesh.cells))]
+    if not rims or rims[0] != {REGIONS.index("MV")} or not all({REGIONS.index(vein)} in rims for vein in VEINS):
+        return {}
+    return {name: np.flatnonzero(number == i) for i, name in enumerate(REGIONS)}
 
 
 def with_rule_fibres(

@@ -47,8 +47,8 @@ def read_tissue(
 
 
 def with_regions(domain: Domain, labels: Mapping[str, Place] | None = None) -> Domain:
-    """The domain with its parts named, found by shape where it has none."""
-    if domain.regions:
+    """The domain with its parts named, found by shape where it has none, or where labels say where some are."""
+    if domain.regions and not labels:
         return domain
     anatomy = found_anatomy(domain.points, domain.cells, labels)
     return replace(domain, regions=regions(domain.points, domain.cells, anatomy))

@@ -12,12 +12,12 @@ const FULL_NAMES = {
 };
 
 /** The colour bars to show: a title, a table of colours, the numbers at its ends and between. */
-export function bars(colour, until, compares) {
+export function bars(colour, latest, compares) {
   if (colour === 'regions') return [];
   const isPotential = colour === 'potential';
   const main = isPotential
     ? { title: 'Potential (mV)', table: POTENTIAL, ticks: evenly(REST_MV, PEAK_MV, 4) }
-    : { title: 'Activation (ms after the stimulus)', table: ACTIVATION, ticks: evenly(0, until, 5) };
+    : { title: 'Activation (ms after the stimulus)', table: ACTIVATION, ticks: evenly(0, latest, 5) };
   if (!compares) return [main];
   const end = isPotential ? DIFFERENCE_MV : DIFFERENCE_MS;
   const unit = isPotential ? 'mV' : 'ms';
@@ -25,7 +25,7 @@ export function bars(colour, until, compares) {
 }
 
 /** Fill the page's legend. */
-export function showLegend(figure, colour, { until, compares, regions }) {
+export function showLegend(figure, colour, { latest, compares, regions }) {
   figure.replaceChildren();
   if (colour === 'regions') {
     const list = document.createElement('ul');
@@ -39,7 +39,7 @@ export function showLegend(figure, colour, { until, compares, regions }) {
     });
     figure.append(list);
   }
-  bars(colour, until, compares).forEach(({ title, table, ticks }, i) => {
+  bars(colour, latest, compares).forEach(({ title, table, ticks }, i) => {
     const part = document.createElement('div');
     if (i) part.className = 'both';
     const what = document.createElement('p');

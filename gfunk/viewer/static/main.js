@@ -94,6 +94,9 @@ async function stimulate(nodes) {
   state.asked = nodes;
   view.mark('site', nodes);
   find('hint').hidden = true;
+  // The wave that is seen is no longer the one asked for, and drawing it would keep the processor from finding that one.
+  player.pause();
+  showPlaying();
   const answer = await during((onStage) => askForWave(mesh.about.scene, nodes, onStage));
   // Another mesh, or a newer click, may have come meanwhile.
   if (state.mesh !== mesh || state.asked !== nodes) return;
@@ -180,7 +183,7 @@ function refresh() {
     spacing: Number(find('spacing').value),
   });
   const compares = isCompared();
-  showLegend(find('legend'), colour, { until: state.prediction?.until ?? 0, compares, regions: state.mesh.about.regions });
+  showLegend(find('legend'), colour, { latest: state.prediction?.latest ?? 0, compares, regions: state.mesh.about.regions });
   find('panes').className = compares ? 'three' : '';
   find('panes').replaceChildren(...paneTitles().map((title) => Object.assign(document.createElement('span'), { textContent: title })));
   names.show(find('labels').checked && !compares ? state.mesh.about.regions : []);
@@ -354,7 +357,7 @@ for (const kind of ['npz', 'vtp']) {
 find('save-png').addEventListener('click', async () => {
   const colour = chosen('colour');
   const words = `${state.mesh.about.label}, ${player.moment.toFixed(1)} ms after the stimulus`;
-  const blob = await picture(view, paneTitles(), bars(colour, state.prediction.until, isCompared()), words);
+  const blob = await picture(view, paneTitles(), bars(colour, state.prediction.latest, isCompared()), words);
   const link = Object.assign(document.createElement('a'), { href: URL.createObjectURL(blob), download: 'gfunk.png' });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);

@@ -7,6 +7,7 @@ export class Player {
     this.moment = 0;
     this.speed = 25; // ms of the wave a second
     this.isPlaying = false;
+    this.turn = 0; // how often it began to play
   }
 
   start(until) {
@@ -18,9 +19,11 @@ export class Player {
   play() {
     if (this.isPlaying || !this.until) return;
     this.isPlaying = true;
+    const own = ++this.turn;
     let before;
     const step = (now) => {
-      if (!this.isPlaying) return;
+      // Paused and played again within one picture, the steps of before are still to come.
+      if (!this.isPlaying || own !== this.turn) return;
       const passed = before === undefined ? 0 : (now - before) / 1000;
       before = now;
       // After a long break, as of a hidden page, the wave goes on where it was.

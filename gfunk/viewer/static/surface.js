@@ -51,7 +51,7 @@ uniform float share;      // of the next frame
 uniform vec2 scales[2];   // lowest potential and range of the levels, prediction and truth
 uniform vec2 range;       // potentials at the table's ends
 uniform vec2 differences; // mV, ms at the table's ends
-uniform float until;
+uniform float latest;     // of all activations, ms
 uniform float spacing;    // of isochrones, ms
 uniform bool isochrones;
 uniform bool borders;
@@ -102,7 +102,7 @@ vec3 bare(float number) {
   }
   vec2 arrival = shown == 1 ? vActivations.zw : vActivations.xy;
   if (arrival.y < 0.99) return NEVER;
-  return table(activationTable, (floor(arrival.x / spacing) + 0.5) * spacing / until);
+  return table(activationTable, (floor(arrival.x / spacing) + 0.5) * spacing / latest);
 }
 
 void main() {
@@ -119,7 +119,7 @@ void main() {
   if (!gl_FrontFacing) seen *= 0.62;
   vec4 changes = max(fwidth(vWeightsA), fwidth(vWeightsB));
   float border = own.y / max(2.0 * max(max(changes.x, changes.y), max(changes.z, changes.w)), 1e-6);
-  if (borders) seen = mix(seen, colour == 1 ? vec3(0.95) : vec3(0.15), 0.7 * (1.0 - smoothstep(0.4, 1.2, border)));
+  if (borders) seen = mix(seen, colour == 0 ? vec3(0.15) : vec3(0.95), 0.7 * (1.0 - smoothstep(0.4, 1.2, border)));
   vec2 arrival = shown == 1 ? vActivations.zw : vActivations.xy;
   float lines = arrival.x / spacing;
   float wide = max(fwidth(lines), 1e-6);
@@ -156,7 +156,7 @@ export function makeSurface({ points, triangles, regions }) {
       scales: { value: [REST_MV, 0, REST_MV, 0] },
       range: { value: [REST_MV, PEAK_MV] },
       differences: { value: [DIFFERENCE_MV, DIFFERENCE_MS] },
-      until: { value: 100 },
+      latest: { value: 100 },
       spacing: { value: 10 },
       isochrones: { value: false },
       borders: { value: false },
@@ -185,10 +185,10 @@ export function setWave(surface, wave, place) {
     activations.array[4 * node + 2 * place + 1] = isActivated ? 1 : 0;
   }
   activations.needsUpdate = true;
-  const { scales, until } = surface.material.uniforms;
+  const { scales, latest } = surface.material.uniforms;
   scales.value[2 * place] = wave.about.low_mV;
   scales.value[2 * place + 1] = 255 * wave.about.step_mV;
-  if (place === 0) until.value = wave.until;
+  if (place === 0) latest.value = wave.latest;
 }
 
 /** Put two frames next to each other in time into the wave's place. */
