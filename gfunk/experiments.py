@@ -168,7 +168,9 @@ def seeded_operator(variant: Variant) -> nn.Module:
 
 def trust_in(name: str) -> Trust:
     """What is known of how far to trust a shipped model or a trained run."""
-    return Trust(seen=read_seen(Path(name))) if _is_run(name) else read_model_card(name).trust
+    if _is_run(name):
+        return Trust(seen=read_seen(Path(name)))
+    return read_model_card(name).trust
 
 
 def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:

@@ -4,7 +4,7 @@ predicted by an operator, all carried back."""
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import floor
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ from gfunk.atria.anatomy import Place
 from gfunk.batch import Batch, pack
 from gfunk.domain import Domain, make_domain
 from gfunk.errors import InputError
-from gfunk.experiments import active_from, chosen_device, operator_named
+from gfunk.experiments import active_from, chosen_device, operator_named, trust_in
 from gfunk.first_waves import FirstWave, compiling_pays, first_waves, halved_tissue, threads_for
 from gfunk.laplacian import laplacian
 from gfunk.nearest import OntoSurface, nearest_on_triangles
@@ -36,13 +36,23 @@ from gfunk.resampling import carried_tensors, surface_interpolation
 from gfunk.rollout import rollout
 from gfunk.sites import said_place, site_at
 from gfunk.store import CorruptFile, cached_modes, fingerprint, read_arrays, write_arrays
-from gfunk.surface import dot, edge_lengths, main_tangents, opposite_sides, triangle_normals
+from gfunk.surface import (
+    boundary_loops,
+    dot,
+    edge_lengths,
+    main_tangents,
+    opposite_sides,
+    perimeters,
+    triangle_normals,
+)
+from gfunk.trust import Bounds, Trust, strange_shape, strange_start
 from gfunk.user_cache import trim_cache, usable_cache, user_cache
 
 # How far K may be from what a model has seen before that is said.
 FAR_K, FAR_RATIO = 2.0, 1.5
 # Degrees per mm: fibres of 22 synthetic atria turn by 2.4 to 4.1. And how many times that they may turn before it is said.
 SEEN_TURN, FAR_TURN = 4.0, 2.0
+N_OPENINGS, STRAY_HOLE = 5, 0.1  # of an atrium; shorter rims than such a part of the longest are no openings
 TIMES_AT_ONCE = 16  # carried back; more would only take memory
 
 Stage = Callable[[str, float], None]
@@ -65,6 +75,7 @@ class Ready:
     device: torch.device
     seconds: Mapping[str, float]
     warnings: tuple[str, ...]
+    trust: Trust = field(default_factory=Trust)
 
     @property
     def first_ms(self) -> float:
@@ -85,6 +96,7 @@ class Prediction:
     seconds: Mapping[str, float]  # by stage; of several protocols, each has its share
     # What speaks against believing it, one sentence each.
     warnings: tuple[str, ...] = ()
+    bounds: Bounds | None = None  # of its errors; None where something speaks against it, or nothing is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +158,7 @@ def made_ready(
     kept = usable_cache(user_cache()) if cache == "user" else cache
     with stages("model"):
         torch_device = chosen_device(device)
-        operator, recipe, problem, variant = operator_named(str(model))
+        (operator, recipe, problem, variant), trust = operator_named(str(model)), trust_in(str(model))
         if not isinstance(problem, AtriumProblem):
             raise InputError(f"{model} was trained on {recipe}, not on atria: it can't predict waves on a surface")
     with stages("resample"):
@@ -173,7 +185,8 @@ def made_ready(
         model=str(model),
         device=torch_device,
         seconds=stages.seconds,
-        warnings=doubts(even, problem),
+        warnings=(*doubts(even, problem), *_doubts_of_shape(even, batch, trust)),
+        trust=trust,
     )
 
 
@@ -204,7 +217,7 @@ def predicted(
         for first, sites, (values, arrival) in zip(firsts, places, later, strict=True):
             even_mV = np.concatenate([first.values_mV[: is_early.sum()], values])
             rows.append((sites, even_mV, carried_back(ready, even_mV), _activation(ready, first, times, values, arrival)))
-    n_active = [int((first.values_mV[-1] >= ACTIVE_MV).sum()) for first in firsts]
+    doubted = _doubts_of_waves(ready, times, np.stack([first.values_mV[-1] for first in firsts]))
     return [
         Prediction(
             times_ms=times,
@@ -214,9 +227,10 @@ def predicted(
             even_mV=even_mV,
             first_ms=ready.first_ms,
             seconds={name: seconds / len(protocols) for name, seconds in stages.seconds.items()},
-            warnings=(*ready.warnings, *_doubts_of_wave(ready, times, active)),
+            warnings=(*ready.warnings, *said),
+            bounds=None if ready.warnings or said else ready.trust.bounds,
         )
-        for (sites, even_mV, values, activation), active in zip(rows, n_active, strict=True)
+        for (sites, even_mV, values, activation), said in zip(rows, doubted, strict=True)
     ]
 
 
@@ -339,6 +353,16 @@ def doubts(domain: Domain, problem: AtriumProblem) -> tuple[str, ...]:
             "the wave too early on rougher ones"
         )
     return tuple(said)
+
+
+def _doubts_of_shape(domain: Domain, batch: Batch, trust: Trust) -> tuple[str, ...]:
+    """By its modes, which know a ball from an atrium only by size, and by its openings."""
+    if trust.seen is None:
+        return ()
+    lengths = perimeters(domain.points, boundary_loops(domain.cells))
+    n_openings = int((lengths >= STRAY_HOLE * lengths.max(initial=0.0)).sum())
+    said = f"the surface has {n_openings} openings; the model has only seen {N_OPENINGS}, a valve and four veins"
+    return (*(() if n_openings == N_OPENINGS else (said,)), *strange_shape(batch, trust.seen))
 
 
 def fibre_turn(domain: Domain) -> float:
@@ -496,9 +520,17 @@ def _mean_gap(found: Float[np.ndarray, " node"], true: Float[np.ndarray, " node"
     return float(np.abs(found[both] - true[both]).mean()) if both.any() else None
 
 
-def _doubts_of_wave(ready: Ready, times_ms: Float[np.ndarray, " time"], n_active: int) -> tuple[str, ...]:
-    said = [] if n_active else [f"no tissue is active {ready.first_ms:g} ms after the stimulus: it started no wave"]
-    return (*said, *doubts_of_time(ready, float(times_ms[-1])))
+def _doubts_of_waves(
+    ready: Ready, times_ms: Float[np.ndarray, " time"], firsts_mV: Float[np.ndarray, "batch node"]
+) -> list[tuple[str, ...]]:
+    late = doubts_of_time(ready, float(times_ms[-1]))
+    strange: list[tuple[str, ...]] = [()] * len(firsts_mV)
+    if ready.trust.seen is not None:
+        u = (torch.from_numpy(firsts_mV)[..., None].to(ready.device) - ready.problem.offset) / ready.problem.scale
+        strange = strange_start(u, ready.batch, ready.trust.seen)
+    none = (f"no tissue is active {ready.first_ms:g} ms after the stimulus: it started no wave",)
+    n_active = (firsts_mV >= ACTIVE_MV).sum(axis=1).tolist()
+    return [(*(said if active else none), *late) for said, active in zip(strange, n_active, strict=True)]
 
 
 def doubts_of_time(ready: Ready, until_ms: float) -> tuple[str, ...]:

@@ -134,3 +134,25 @@ def calibrated(rows: Sequence[Mapping[str, Any]], share: float = 0.9) -> Bounds:
         n_waves=len(rows),
         n_domains=len({row["seed"] for row in rows}),
     )
+
+
+def kept(bounds: Bounds, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """By metric, the share of rows of evaluation that keep its bound."""
+    found = {}
+    for metric in ("rel_l2", "lat_error_ms", "lat_error_ms_95"):
+        bound, errors = getattr(bounds, metric), [row.get(metric) for row in rows]
+        if bound is not None and errors and None not in errors:
+            found[f"kept_{metric}"] = sum(error <= bound for error in errors) / len(errors)
+    return found
+
+
+def said(bounds: Bounds) -> str:
+    """In a sentence."""
+    parts = [f"relative l2 up to {bounds.rel_l2:.2g} over all times learned"]
+    if bounds.lat_error_ms is not None and bounds.lat_error_ms_95 is not None:
+        parts.insert(0, f"95 % of places within {bounds.lat_error_ms_95:.2g} ms")
+        parts.insert(0, f"activation times off by up to {bounds.lat_error_ms:.2g} ms on average")
+    return (
+        f"{bounds.share:.0%} of waves like this are predicted with {', '.join(parts)} "
+        f"(by {bounds.n_waves} waves on {bounds.n_domains} domains held back)"
+    )

@@ -39,6 +39,7 @@ from gfunk.recipes.heat_data import HeatProblem
 from gfunk.rollout import rollout
 from gfunk.sites import site_at, usual_site
 from gfunk.surface import cross, main_tangents, triangle_normals
+from gfunk.trust import Bounds, Trust, seen_in
 from gfunk.user_cache import trim_cache, user_cache
 
 TIMES = asked_times(30.0, 2.5)
@@ -309,6 +310,21 @@ def test_whenever_a_wave_is_shown_it_is_under_way(seed: int, last: float, every:
     moments = shown_moments(wave)
     assert times[moments[0]] == 10.0 and (np.diff(moments) > 0).all()
     assert all({-85.0, 0.0} == set(values[moment]) for moment in moments)
+
+
+def test_bounds_are_given_where_nothing_speaks_against_a_wave_and_no_others(ready: Ready, wave: Prediction):
+    bounds = Bounds(share=0.9, rel_l2=0.01, lat_error_ms=0.1, lat_error_ms_95=0.4, n_waves=20, n_domains=5)
+    first = torch.from_numpy((wave.even_mV[wave.times_ms == ready.first_ms] - ready.problem.offset) / ready.problem.scale)
+    known = TrajectorySet(
+        batch=ready.batch, domain_of=torch.zeros(1, dtype=torch.int64), seeds=(0,), times=torch.zeros(1),
+        values=first.float()[None, :, :, None],
+    )  # fmt: skip
+    trusted = replace(ready, warnings=(), trust=Trust(seen=seen_in(known), bounds=bounds))
+    alone, both = predicted(trusted, [[100], [100, 500]], TIMES)
+    assert (alone.warnings, alone.bounds) == ((), bounds)
+    assert "more tissue is active" in both.warnings[0] and both.bounds is None
+    (doubted,) = predicted(replace(trusted, warnings=("strange",)), [[100]], TIMES)
+    assert doubted.bounds is None and wave.bounds is None
 
 
 def test_times_beyond_those_learned_are_said_to_be(ready: Ready):

@@ -96,12 +96,14 @@ def evaluate(options: argparse.Namespace):
         operator_named,
         reported,
         simulated_set,
+        trust_in,
     )  # fmt: skip
     from gfunk.operators.make import n_parameters
     from gfunk.records import record
     from gfunk.settings import to_json, with_overrides
     from gfunk.simulation import split_seeds
     from gfunk.store import read_object, write_bytes
+    from gfunk.trust import kept
 
     for path in filter(None, (options.worst, options.rows)):
         check_writable(path)
@@ -143,12 +145,14 @@ def evaluate(options: argparse.Namespace):
         "nodes": data.values.shape[2], "milliseconds_per_trajectory": 1e3 * result.seconds / len(result.rows),
         "worst_rel_l2": result.rows[result.worst].rel_l2,
     }  # fmt: skip
+    rows = [asdict(row) for row in result.rows]
+    if (bounds := trust_in(options.model).bounds) is not None:
+        answer |= kept(bounds, rows)
     if options.record is not None:
         outcome = Path(options.model) / "outcome.json"
         how = {"trained": read_object(outcome)} if outcome.exists() else {}
         about = {"label": options.label or variant.name, "problem": to_json(problem), **how}
         record(options.record, answer | about, options.words, device)
-    rows = [asdict(row) for row in result.rows]
     if options.rows is not None:
         write_bytes(options.rows, "".join(json.dumps(finite(row)) + "\n" for row in rows).encode())
     if options.worst is not None:

@@ -20,7 +20,7 @@ NEXT = {
 TOLD = {
     "mesh": "mesh", "model": "model", "sites": "stimulated at (mm)", "nodes": "nodes",
     "even_nodes": "nodes of the even mesh", "until_ms": "until (ms)", "activated": "share of nodes activated",
-    "last_activation_ms": "last activation (ms)", "rel_l2": "relative l2 error",
+    "last_activation_ms": "last activation (ms)", "trust": "how far to trust it", "rel_l2": "relative l2 error",
     "activation_error_ms": "activation times off by, mean (ms)", "lag_ms": "later than the solver, mean (ms)",
     "solver_seconds": "solver (s)", "prediction_seconds": "prediction (s)", "out": "wave written to",
 }  # fmt: skip
@@ -32,6 +32,7 @@ def predict(options: argparse.Namespace):
     from gfunk.files.waves import check_wave_path, write_wave
     from gfunk.prediction import asked_times, compared, made_ready, predicted
     from gfunk.sites import site_at, usual_site
+    from gfunk.trust import said
 
     times = asked_times(options.until, options.every)
     _refuse_early(options)
@@ -61,6 +62,8 @@ def predict(options: argparse.Namespace):
         "activated": len(arrived) / domain.n_nodes, "last_activation_ms": float(arrived.max()) if len(arrived) else None,
         "warnings": list(prediction.warnings), "repairs": list(domain.repairs),
     }  # fmt: skip
+    if prediction.bounds is not None:
+        answer |= {"bounds": asdict(prediction.bounds), "trust": said(prediction.bounds)}
     comparison = None
     if options.compare:
         with bar("solving: ms", len(times)) as advance:
@@ -164,6 +167,8 @@ def _say(answer: dict[str, Any]):
     if answer["last_activation_ms"] is not None:
         reached += f", the last of them after {answer['last_activation_ms']:.1f} ms"
     people.print(reached, markup=False)
+    if "trust" in answer:
+        people.print(answer["trust"], markup=False)
     if "rel_l2" in answer:
         lat = answer["activation_error_ms"]
         late = "" if lat is None else f", activation times off by {lat:.2f} ms on average"

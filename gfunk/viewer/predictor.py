@@ -23,6 +23,7 @@ class Wave:
     activation_ms: Float[np.ndarray, " node"]  # NaN where the wave does not come
     seconds: Mapping[str, float] = field(default_factory=dict)  # by stage
     warnings: tuple[str, ...] = ()  # what speaks against believing it
+    trust: str | None = None  # how far off it may be, if that is known
     origin: Any = None  # the predictor's own record of it
 
 

@@ -126,7 +126,7 @@ class Viewer:
         def work(say: Say) -> bytes:
             wave = self.studio.wave(scene, nodes, say)
             say("send")
-            return packed_wave(wave, {"warnings": [*wave.warnings, *doubts(scene)]})
+            return packed_wave(wave, {"warnings": [*wave.warnings, *doubts(scene)], "trust": wave.trust})
 
         return self._stream((session.name, "wave"), work)
 

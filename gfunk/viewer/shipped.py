@@ -8,6 +8,7 @@ from typing import Literal
 from gfunk.domain import Domain
 from gfunk.physics.monodomain import SCHEMES
 from gfunk.prediction import Prediction, Ready, asked_times, compared, made_ready, predicted
+from gfunk.trust import said
 from gfunk.viewer.predictor import Beside, Say, Site, Wave
 
 # What follows each stage.
@@ -33,6 +34,7 @@ class ModelPredictor:
         return Wave(
             times_ms=found.times_ms, values_mV=found.values_mV, activation_ms=found.activation_ms,
             seconds=found.seconds, warnings=found.warnings, origin=found,
+            trust=None if found.bounds is None else said(found.bounds),
         )  # fmt: skip
 
     def compared(self, ready: Ready, wave: Wave, say: Say) -> Beside:

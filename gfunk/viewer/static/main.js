@@ -149,10 +149,10 @@ function showCompared(isSo) {
 }
 
 function showTrust() {
-  const { warnings, seconds } = state.prediction.about;
+  const { warnings, trust, seconds } = state.prediction.about;
   const total = Object.values(seconds).reduce((sum, each) => sum + each, 0);
-  const said = warnings.length ? warnings.map(sentence) : ['No warning for this mesh and site; the solver tells for sure.'];
-  find('warnings').replaceChildren(...said.map(listed), ...(total ? [listed(`Predicted in ${total.toFixed(total < 1 ? 2 : 1)} s.`)] : []));
+  const said = warnings.length ? warnings : [trust ?? 'no warning for this mesh and site; the solver tells for sure'];
+  find('warnings').replaceChildren(...said.map(sentence).map(listed), ...(total ? [listed(`Predicted in ${total.toFixed(total < 1 ? 2 : 1)} s.`)] : []));
   find('errors').hidden = !state.truth;
   if (state.truth) {
     const { rel_l2: error, lat_error_ms: late } = state.truth.about;
