@@ -15,7 +15,7 @@ from gfunk.errors import InputError
 from gfunk.evaluation import Evaluation, evaluate
 from gfunk.operators.fno import FNOConfig
 from gfunk.operators.make import make_operator
-from gfunk.pretrained import load_pretrained, read_model_card, read_seen
+from gfunk.pretrained import load_pretrained, pretrained_names, read_model_card, read_seen
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.book import RECIPES
 from gfunk.recipes.recipe import Recipe, RecipeProblem, Variant
@@ -170,7 +170,7 @@ def trust_in(name: str) -> Trust:
     """What is known of how far to trust a shipped model or a trained run."""
     if _is_run(name):
         return Trust(seen=read_seen(Path(name)))
-    return read_model_card(name).trust
+    return read_model_card(name).trust if name in pretrained_names() else Trust()
 
 
 def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
