@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 # Of no set, and small: the solver is done in half a minute.
-DEMO_SEED, DEMO_UNTIL_MS = 300_002, 45
+DEMO_SEED, DEMO_MS = "300002", "45"
 
 
 def demo(options: argparse.Namespace) -> int | None:
@@ -65,21 +65,9 @@ def demo(options: argparse.Namespace) -> int | None:
     options.out.mkdir(parents=True, exist_ok=True)
     mesh, picture, page = (str(options.out / name) for name in ("atrium.vtp", "wave.png", "wave.html"))
     steps = (
-        ["atrium", "--seed", str(DEMO_SEED), "--edge", "0.8", "--out", mesh],
-        [
-            "predict",
-            mesh,
-            "--at",
-            "LSPV",
-            "--until",
-            str(DEMO_UNTIL_MS),
-            "--compare",
-            "--picture",
-            picture,
-            "--report",
-            page,
-        ],
-    )
+        ["atrium", "--seed", DEMO_SEED, "--edge", "0.8", "--out", mesh],
+        ["predict", mesh, "--at", "LSPV", "--until", DEMO_MS, "--compare", "--picture", picture, "--report", page],
+    )  # fmt: skip
     for words in steps:
         people.print(f"$ gfunk {' '.join(words)}", style="bold")
         asked = _parser().parse_args(words, argparse.Namespace(words=words))

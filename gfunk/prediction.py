@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from gfunk.activation import ACTIVE_MV, ArrivalErrors, activation_times, arrival_errors
-from gfunk.atria.anatomy import Place
+from gfunk.atria.anatomy import STRAY_HOLE, Place
 from gfunk.batch import Batch, pack
 from gfunk.domain import Domain, make_domain
 from gfunk.errors import InputError
@@ -52,7 +52,7 @@ from gfunk.user_cache import trim_cache, usable_cache, user_cache
 FAR_K, FAR_RATIO = 2.0, 1.5
 # Degrees per mm: fibres of 22 synthetic atria turn by 2.4 to 4.1. And how many times that they may turn before it is said.
 SEEN_TURN, FAR_TURN = 4.0, 2.0
-N_OPENINGS, STRAY_HOLE = 5, 0.1  # of an atrium; shorter rims than such a part of the longest are no openings
+N_OPENINGS = 5  # of an atrium
 TIMES_AT_ONCE = 16  # carried back; more would only take memory
 
 Stage = Callable[[str, float], None]

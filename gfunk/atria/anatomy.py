@@ -29,7 +29,7 @@ TIP_RADIUS_MM = 4.0
 VALVE_BAND_MM = 4.0
 VEIN_CUT = 0.7  # of the way from valve to rim
 
-_STRAY = 0.1  # a hole with less than this share of the valve's perimeter is no vein
+STRAY_HOLE = 0.1  # a hole with less than this share of the valve's perimeter is no vein
 _MOST_VEINS = 8
 _NARROW = 0.43  # between what was seen on bodies (0.34 to 0.41) and at tips of appendages (0.47 to 1.0)
 _N_LEVELS = 20  # between tip and valve; with more, few triangles lie between two on coarse meshes
@@ -173,7 +173,9 @@ def _valve_and_veins(perimeter: Float[np.ndarray, " place"], known: Mapping[str,
     """Of loops by falling perimeter: the longest is the valve's, the others are veins but for stray ones."""
     free = [i for i in range(len(perimeter)) if i not in known.values()]
     valve = known.get("MV", free[0] if free else 0)
-    veins = [i for i in range(len(perimeter)) if i != valve and (i not in free or perimeter[i] > _STRAY * perimeter[valve])]
+    veins = [
+        i for i in range(len(perimeter)) if i != valve and (i not in free or perimeter[i] > STRAY_HOLE * perimeter[valve])
+    ]
     if not len(VEINS) <= len(veins) <= _MOST_VEINS:
         found = ", ".join(f"{length:.0f}" for length in perimeter)
         raise InputError(

@@ -55,9 +55,9 @@ ANY_SIZE = ("trajectory", "time", "node", "slot", "triangle")
 ABOUT = {
     "u": "the state: (value - offset) / scale",
     "tau": "length of the step",
-    "ahead": "when the front will arrive, 0 where it has been (gfunk.exporting.fronts.front_times)",
-    "behind": "how long ago it came, 0 where it has not (gfunk.exporting.fronts.front_times)",
-    "met": "what slows it on its way: curvature, and its run along fibres (gfunk.exporting.fronts.met_on_the_way)",
+    "ahead": "when the front will arrive, 0 where it has been (gfunk.exporting.fronts.front_inputs)",
+    "behind": "how long ago it came, 0 where it has not (gfunk.exporting.fronts.front_inputs)",
+    "met": "what it met on its way: curvature, and its run along fibres (gfunk.exporting.fronts.front_inputs)",
     "times": "output times since the first state",
     "rate": "mean rate of change of u over the step",
     "values": "u at the output times",

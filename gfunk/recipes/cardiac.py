@@ -299,6 +299,6 @@ atria_many = Recipe(
     n_train=240,
     n_val=16,
     n_test=20,
-    variants=(_ours(replace(OUR_TRAINING, epochs=800, n_sizes=8, validation_stride=5)),),
+    variants=(_ours(replace(OUR_TRAINING, epochs=680, n_sizes=8, validation_stride=5)),),
     smoke=replace(atria_190.smoke, n_train=6, ours=_our_smoke(epochs=80, stride=2, loss="l2")),
 )
