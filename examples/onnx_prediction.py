@@ -16,7 +16,8 @@ import numpy as np
 import onnxruntime
 
 from gfunk import Domain, Fem, Knn, PaperGraph, laplacian, lowest_modes
-from gfunk.exporting.fronts import front_inputs
+from gfunk.domain import homogenised
+from gfunk.exporting.fronts import Front, front_inputs
 from gfunk.settings import from_json
 from gfunk.store import read_sample
 
@@ -26,6 +27,8 @@ def predicted(model: str, domain: Domain, first: np.ndarray, times: np.ndarray) 
     session = onnxruntime.InferenceSession(model)
     about = session.get_modelmeta().custom_metadata_map
     offset, scale = float(about["offset"]), float(about["scale"])
+    if json.loads(about["homogenised"]):
+        domain = homogenised(domain)
     matrices = laplacian(domain, from_json(json.loads(about["discretisation"]), (Fem, Knn, PaperGraph)))
     modes = lowest_modes(matrices, int(about["n_modes"]))
     known = {"eigenvalues": modes.eigenvalues, "synthesis": modes.eigenvectors}
@@ -33,7 +36,7 @@ def predicted(model: str, domain: Domain, first: np.ndarray, times: np.ndarray) 
     known = {name: array.astype(np.float32) for name, array in known.items()}
     u = ((first - offset) / scale).astype(np.float32)
     if "front" in about:
-        fronts = front_inputs(u, domain, matrices, json.loads(about["front"]))
+        fronts = front_inputs(u, domain, matrices, Front(**json.loads(about["front"])))
         later = (times[1:] - times[0]).astype(np.float32)
         (found,) = session.run(["values"], known | fronts | {"u": u, "times": later})
         states = np.concatenate([u[:, None], found], axis=1)

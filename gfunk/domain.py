@@ -12,9 +12,10 @@ from scipy.sparse import csr_array
 from scipy.spatial import Delaunay, KDTree
 
 from gfunk.errors import InputError
-from gfunk.surface import sides_of
+from gfunk.surface import area_vectors, dot, main_tangents, sides_of
 
 FLAT_AT_THE_HULL = 0.01  # area over longest side squared
+NO_MAIN_DIRECTION = 1e-9  # K differs by no more than this between directions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +206,37 @@ def rotated(domain: Domain, degrees: float) -> Domain:
     )
 
 
+def homogenised(domain: Domain) -> Domain:
+    """K as a wave wider than triangles feels it: the mean over those that share a node, with the determinant they had.
+
+    Fine mixing in two dimensions keeps the determinant (Dykhne); a mean alone would let waves run too fast. Both are taken
+    within the surface; along its normal K stays as it was, coupled to nothing. K is then that of cells, and fibres lie along
+    it. Domains of other cells than triangles, or of none, stay as they are.
+    """
+    if not domain.has_cells or domain.cells.shape[1] != 3:
+        return domain
+    n_dims = domain.points.shape[1]
+    # The plane is a surface too, with nothing along its normal.
+    added = (0, 3 - n_dims)
+    around = _around_nodes(np.pad(domain.points, ((0, 0), added)), domain.cells)
+    tensors = np.pad(domain.cell_diffusion(), ((0, 0), added, added))
+    outer = around.normals[:, :, None] * around.normals[:, None, :]
+    within = np.eye(3) - outer
+    along_normal = np.einsum("nij,nij->n", outer, tensors)
+    tangential = within @ tensors @ within
+    logarithm = around.to_nodes @ np.repeat(np.log(_determinant(tangential)), 3)
+    determinant = np.exp(logarithm[domain.cells].mean(axis=1))
+    mean = around.cell_means(around.node_means(tangential))
+    mean = (mean + mean.swapaxes(1, 2)) / 2
+    mean *= np.sqrt(determinant / _determinant(mean))[:, None, None]
+    return replace(
+        domain,
+        diffusion=(mean + along_normal[:, None, None] * outer)[:, :n_dims, :n_dims],
+        diffusion_at="cell",
+        fibres=_along(around.node_means(mean), around.node_normals, np.pad(domain.fibres, ((0, 0), added)))[:, :n_dims],
+    )
+
+
 def refined(domain: Domain) -> tuple[Float[np.ndarray, "node dim"], Int[np.ndarray, "cell corner"]]:
     """Points and cells with every triangle cut into four; the old nodes come first, unmoved.
 
@@ -218,6 +250,15 @@ def refined(domain: Domain) -> tuple[Float[np.ndarray, "node dim"], Int[np.ndarr
     ab, bc, ca = domain.n_nodes + position.reshape(3, -1)
     cells = np.concatenate([np.stack(t, 1) for t in ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))])
     return np.concatenate([domain.points, domain.points[edges].mean(axis=1)]), cells
+
+
+def halved(domain: Domain, n_times: int) -> Domain:
+    """Every triangle cut into four alike, n_times; the old nodes come first, and each part has the K that the whole had."""
+    for _ in range(n_times):
+        points, cells = refined(domain)
+        tensors = np.tile(domain.cell_diffusion(), (4, 1, 1))
+        domain = make_domain(points, cells, tensors, diffusion_at="cell", fibres=np.zeros_like(points))
+    return domain
 
 
 def voxel_means(
@@ -274,6 +315,68 @@ def interpolation(domain: Domain, places: Float[np.ndarray, "place dim"]) -> csr
     weights = np.concatenate([first, 1 - first.sum(1, keepdims=True)], axis=1)
     row = np.repeat(np.arange(len(places)), 3)
     return csr_array((weights.ravel(), (row, mesh.simplices[inside].ravel())), shape=(len(places), domain.n_nodes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AroundNodes:
+    """Tensors from triangles to nodes and back, turned with the normal: what lies within a surface stays within it."""
+
+    cells: Int[np.ndarray, "cell 3"]
+    normals: Float[np.ndarray, "cell 3"]
+    node_normals: Float[np.ndarray, "node 3"]
+    # From a triangle's plane to that of its node.
+    turns: Float[np.ndarray, "slot 3 3"]
+    to_nodes: csr_array  # (node, slot): the mean over a node's triangles, weighted by their area
+
+    def node_means(self, tensors: Float[np.ndarray, "cell 3 3"]) -> Float[np.ndarray, "node 3 3"]:
+        turned = self.turns @ np.repeat(tensors, 3, axis=0) @ self.turns.swapaxes(1, 2)
+        return (self.to_nodes @ turned.reshape(-1, 9)).reshape(-1, 3, 3)
+
+    def cell_means(self, tensors: Float[np.ndarray, "node 3 3"]) -> Float[np.ndarray, "cell 3 3"]:
+        turned = self.turns.swapaxes(1, 2) @ tensors[self.cells.ravel()] @ self.turns
+        return turned.reshape(-1, 3, 3, 3).mean(axis=1)
+
+
+def _around_nodes(points: Float[np.ndarray, "node 3"], cells: Int[np.ndarray, "cell 3"]) -> _AroundNodes:
+    vectors = area_vectors(points, cells)
+    area = np.linalg.norm(vectors, axis=1)
+    normals = vectors / area[:, None]
+    node, slot, weight = cells.ravel(), np.arange(cells.size), np.repeat(area, 3)
+    total = np.bincount(node, weight)
+    to_nodes = csr_array((weight / total[node], (node, slot)), shape=(len(points), cells.size))
+    # Triangles may be wound either way: at each node they count as facing the way that one of them does.
+    some = np.empty_like(points)
+    some[cells] = normals[:, None]
+    start = _facing(np.repeat(normals, 3, axis=0), some[node])
+    node_normals = to_nodes @ start
+    node_normals /= np.linalg.norm(node_normals, axis=1, keepdims=True)
+    end = node_normals[node]
+    start = _facing(start, end)
+    # The smallest rotation that takes one normal to the other.
+    both = start + end
+    shared = both / (1 + dot(start, end))[:, None]
+    turns = np.eye(3) - both[:, :, None] * shared[:, None, :] + 2 * end[:, :, None] * start[:, None, :]
+    return _AroundNodes(cells=cells, normals=normals, node_normals=node_normals, turns=turns, to_nodes=to_nodes)
+
+
+def _determinant(tangential: Float[np.ndarray, "cell 3 3"]) -> Float[np.ndarray, " cell"]:
+    """Within the surface, of tensors that have nothing along its normal."""
+    return (np.einsum("nii->n", tangential) ** 2 - np.einsum("nij,nij->n", tangential, tangential)) / 2
+
+
+def _along(
+    tangential: Float[np.ndarray, "node 3 3"], normals: Float[np.ndarray, "node 3"], fibres: Float[np.ndarray, "node 3"]
+) -> Float[np.ndarray, "node 3"]:
+    """Unit vectors along which the tensors are largest, signed as the fibres; where no direction is, the fibres."""
+    main = main_tangents(tangential, normals)
+    trace, largest = np.einsum("nii->n", tangential), np.einsum("ni,nij,nj->n", main, tangential, main)
+    is_main = 2 * largest - trace > NO_MAIN_DIRECTION * trace
+    return np.where(is_main[:, None], _facing(main, fibres), fibres)
+
+
+def _facing(vectors: Float[np.ndarray, "place 3"], others: Float[np.ndarray, "place 3"]) -> Float[np.ndarray, "place 3"]:
+    """Each turned round where it points away from the other."""
+    return np.where(dot(vectors, others) < 0, -1.0, 1.0)[:, None] * vectors
 
 
 def _check_points(points: np.ndarray):

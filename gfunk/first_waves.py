@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from gfunk.activation import ACTIVE_MV
 from gfunk.batch import Batch
-from gfunk.domain import Domain, make_domain, refined
+from gfunk.domain import Domain, halved, make_domain
 from gfunk.operators.arrival import NEVER, marched
 from gfunk.physics.diffusion import HalfStep
 from gfunk.physics.models import CELLS
@@ -42,15 +42,6 @@ class FirstWave:
     values_mV: Float[np.ndarray, "time node"]
     activation_ms: Float[np.ndarray, " node"]
     n_stepped: int  # nodes that were not at rest by assumption
-
-
-def halved_tissue(domain: Domain, n_halvings: int) -> Domain:
-    """Every triangle cut into four alike, n_halvings times; the old nodes come first."""
-    for _ in range(n_halvings):
-        points, cells = refined(domain)
-        tensors = np.tile(domain.cell_diffusion(), (4, 1, 1))
-        domain = make_domain(points, cells, tensors, diffusion_at="cell", fibres=np.zeros_like(points))
-    return domain
 
 
 def first_waves(
@@ -123,7 +114,7 @@ def _everywhere(
     whole: HalfStep | None,
     compiles: bool | None,
 ) -> list[FirstWave]:
-    tissue, device = halved_tissue(domain, n_halvings), batch.points.device
+    tissue, device = halved(domain, n_halvings), batch.points.device
     if compiles is None:
         compiles = compiling_pays(len(stimuli) * tissue.n_nodes, float(times_ms[-1]), device)
     (waves,) = simulate_many(
@@ -195,7 +186,7 @@ def _patch(domain: Domain, is_inside: Bool[np.ndarray, " node"], n_halvings: int
     part = make_domain(domain.points[nodes], cells.reshape(-1, 3), tensors, diffusion_at="cell", fibres=domain.fibres[nodes])
     outside = np.zeros(domain.n_nodes, dtype=bool)
     outside[domain.cells[~is_kept]] = True
-    return _Patch(tissue=halved_tissue(part, n_halvings), nodes=nodes, is_cut=outside[nodes])
+    return _Patch(tissue=halved(part, n_halvings), nodes=nodes, is_cut=outside[nodes])
 
 
 def _stepped_like(patch: HalfStep, whole: HalfStep | None) -> HalfStep:

@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from gfunk.activation import ACTIVE_MV, ArrivalErrors, activation_times, arrival_errors
 from gfunk.atria.anatomy import STRAY_HOLE, Place
 from gfunk.batch import Batch, pack
-from gfunk.domain import Domain, make_domain
+from gfunk.domain import Domain, halved, make_domain
 from gfunk.errors import InputError
 from gfunk.experiments import active_from, chosen_device, operator_named, trust_in
-from gfunk.first_waves import FirstWave, compiling_pays, first_waves, halved_tissue, threads_for
-from gfunk.laplacian import laplacian
+from gfunk.first_waves import FirstWave, compiling_pays, first_waves, threads_for
 from gfunk.nearest import OntoSurface, nearest_on_triangles
 from gfunk.norms import relative_energy, relative_l2
 from gfunk.operators.arrival import Arrival
@@ -34,6 +33,7 @@ from gfunk.recipes.recipe import Variant
 from gfunk.remeshing import EVEN, remeshed
 from gfunk.resampling import carried_tensors, surface_interpolation
 from gfunk.rollout import rollout
+from gfunk.simulation import viewed_domain
 from gfunk.sites import said_place, site_at
 from gfunk.store import CorruptFile, cached_modes, fingerprint, read_arrays, write_arrays
 from gfunk.surface import (
@@ -63,7 +63,7 @@ class Ready:
     """A domain made ready for one operator: everything that does not depend on the stimulus."""
 
     domain: Domain  # the user's own
-    even: Domain  # what the operator sees
+    even: Domain  # what the solver has; the operator sees it as its view says, in `batch`
     back: csr_array | None  # (node, node of `even`); None where they are one
     onto: OntoSurface  # the user's
     batch: Batch
@@ -166,10 +166,10 @@ def made_ready(
         back = None if even is domain else _single(surface_interpolation(even.points, even.cells, domain.points))
         onto = nearest_on_triangles(domain.points, domain.cells)
     with stages("modes"):
-        matrices = laplacian(even, variant.view.discretisation)
+        viewed, matrices = viewed_domain(even, variant.view)
         spectrum = cached_modes(matrices, variant.view.n_modes, None if kept is None else kept / "modes")
-        batch = pack([(even, matrices, spectrum)]).to(torch_device)
-        steps = coupling(halved_tissue(even, problem.n_halvings), problem.pacing.scheme)
+        batch = pack([(viewed, matrices, spectrum)]).to(torch_device)
+        steps = coupling(halved(even, problem.n_halvings), problem.pacing.scheme)
         if kept is not None:
             trim_cache(kept)
     return Ready(
@@ -270,7 +270,7 @@ def compared(
 ) -> Comparison:
     """The same wave by the solver all the way, on the tissue its model would have been trained on."""
     pacing, times = ready.problem.pacing, prediction.times_ms
-    tissue = halved_tissue(ready.even, ready.problem.n_halvings)
+    tissue = halved(ready.even, ready.problem.n_halvings)
     if compiles is None:
         compiles = compiling_pays(tissue.n_nodes, float(times[-1]), ready.device)
 

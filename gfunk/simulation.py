@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from gfunk.domain import Domain, interpolation, make_domain, rotated, unit_square
+from gfunk.domain import Domain, homogenised, interpolation, make_domain, rotated, unit_square
 from gfunk.errors import InputError
 from gfunk.laplacian import Discretisation, Laplacian, laplacian
 from gfunk.parallel import in_parallel, on_cluster
@@ -53,12 +53,16 @@ class BatchedProblem(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """How an operator sees a domain: by which Laplacian, how many of its modes, on a grid or at the nodes, turned or not."""
+    """How an operator sees a domain: by which Laplacian, how many of its modes, on a grid or at the nodes, turned or not.
+
+    homogenises: with K as a wave feels it that is wider than triangles. The solver always has K as it is.
+    """
 
     discretisation: Discretisation
     n_modes: int
     grid_side: int | None = None
     rotation_degrees: float = 0.0
+    homogenises: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,21 +178,24 @@ def prepared(sample: Sample, view: View, cache: Path | None) -> Prepared:
     return Prepared(sample=sample, laplacian=matrices, spectrum=cached_modes(matrices, view.n_modes, cache))
 
 
-def _viewed(sample: Sample, view: View) -> tuple[Sample, Laplacian]:
-    if view.grid_side is not None:
-        sample = on_grid(sample, view.grid_side)
-    domain, matrices = _viewed_domain(sample.domain, view)
-    return replace(sample, domain=domain), matrices
-
-
-def _viewed_domain(domain: Domain, view: View) -> tuple[Domain, Laplacian]:
+def viewed_domain(domain: Domain, view: View) -> tuple[Domain, Laplacian]:
+    """A domain as an operator sees it, and its Laplacian; onto a grid a whole sample is brought first."""
     if view.rotation_degrees:
         domain = rotated(domain, view.rotation_degrees)
+    if view.homogenises:
+        domain = homogenised(domain)
     return domain, laplacian(domain, view.discretisation)
 
 
+def _viewed(sample: Sample, view: View) -> tuple[Sample, Laplacian]:
+    if view.grid_side is not None:
+        sample = on_grid(sample, view.grid_side)
+    domain, matrices = viewed_domain(sample.domain, view)
+    return replace(sample, domain=domain), matrices
+
+
 def _peeked(folder: Path, view: View, seed: int) -> tuple[Domain, Laplacian]:
-    return _viewed_domain(peeked_domain(folder, seed), view)
+    return viewed_domain(peeked_domain(folder, seed), view)
 
 
 def on_grid(sample: Sample, n_side: int) -> Sample:

@@ -27,20 +27,22 @@ from torch import Tensor
 
 from gfunk.batch import Batch
 from gfunk.corners import corners
-from gfunk.domain import Domain, make_domain, rectangle
+from gfunk.domain import Domain, make_domain, rectangle, refined
 from gfunk.errors import InputError
 from gfunk.operators import DirectOperator
 from gfunk.operators.arrival import (
-    CURVATURE_LACKED,
     LEAST_RISE,
     NEVER,
     TIMES_AT_ONCE,
     Arrival,
     ArrivalConfig,
     across,
+    coarseness,
     front_times,
     marched,
     met_on_the_way,
+    rays_of,
+    slopes,
     slowed_front,
     swept,
 )
@@ -271,9 +273,10 @@ def test_rounding_of_a_resting_state_starts_no_front():
 
 
 def met(exact: Float[np.ndarray, " node"], domain: Domain, config: ArrivalConfig) -> Float[np.ndarray, "node feature"]:
-    """By a front that will arrive at these times."""
+    """By a front that will arrive at these times, of which u tells where it arrives at once."""
     ahead = torch.from_numpy(exact)[None, :, None]
-    return met_on_the_way(ahead, batch_of(domain, n_modes=1), config)[0].numpy()
+    u = torch.where(ahead <= 0, config.threshold, config.resting).double()
+    return met_on_the_way(u, ahead, batch_of(domain, n_modes=1), config)[0].numpy()
 
 
 @given(seed=seeds, fibre=st.floats(0, np.pi))
@@ -288,10 +291,74 @@ def test_a_ring_is_slowed_by_one_over_its_radius():
     # Of its speed c it loses 1 / (c r): along a ray log(r) / c^2.
     domain = crossed_square(65, np.eye(2))
     radius = np.linalg.norm(domain.points - 0.5, axis=1)
-    curved = met(radius / RAYS.speed, domain, RAYS)[:, 1 + len(RAYS.ray_times)]
+    curved = met(radius / RAYS.speed, domain, RAYS)[:, 3]
     far = (radius > 0.2) & (radius < 0.35)
     slope, _ = np.polyfit(np.log(radius[far]), RAYS.speed**2 * curved[far], 1)
     assert abs(slope - 1) < 0.05
+
+
+@given(seed=seeds, slope=st.tuples(st.floats(-2, 2), st.floats(-2, 2)))
+def test_slopes_of_what_is_linear_are_exact_and_bulge_nowhere(seed: int, slope: tuple[float, float]):
+    domain = moved_square(0.02, np.eye(2), seed)
+    batch = batch_of(domain, n_modes=1)
+    field = torch.from_numpy(domain.points @ slope)[None, :, None]
+    assert (slopes(field, batch) - torch.tensor(slope, dtype=torch.float64)).abs().max() < 1e-9
+    rays = rays_of(torch.from_numpy(domain.points[:, :1])[None], batch, 1.0)
+    assert rays.bulge(field, batch).abs().max() < 1e-9
+
+
+def test_with_its_bulge_a_ring_is_second_order_along_the_sides_it_leaves():
+    errors, sizes = [], []
+    for n_side in (17, 33, 65):
+        domain = crossed_square(n_side, np.eye(2))
+        batch, radius = (
+            batch_of(domain, n_modes=1),
+            torch.from_numpy(np.linalg.norm(domain.points - 0.5, axis=1))[None, :, None],
+        )
+        rays = rays_of(radius, batch, 1.0)
+        left = rays.before(batch.points)
+        exact = (left - 0.5).norm(dim=-1, keepdim=True)
+        far = (radius[0, :, 0] > 0.15) & (radius[0, :, 0] < 0.4)
+        errors.append(float((rays.before(radius) + rays.bulge(radius, batch) - exact)[0, far].abs().max()))
+        sizes.append(1 / (n_side - 1))
+        assert errors[-1] < 0.3 * float((rays.before(radius) - exact)[0, far].abs().max())
+    # Of what is linear along them, second.
+    assert_order(errors, sizes, expected=3, within=0.5)
+
+
+@given(seed=seeds, heading=st.floats(0, 2 * np.pi), ratio=st.floats(1, 6))
+def test_a_mesh_cut_in_four_is_a_quarter_as_coarse_to_a_plane_front(seed: int, heading: float, ratio: float):
+    domain = moved_square(0.02, rotated_tensor(0.4, ratio, 1.0), seed)
+    halved = with_diffusion(make_domain(*refined(domain)), rotated_tensor(0.4, ratio, 1.0))
+    is_inside = ((domain.points > 0) & (domain.points < 1)).all(axis=1)
+
+    def coarse(domain: Domain) -> Tensor:
+        ahead = torch.from_numpy(1 + domain.points @ [np.cos(heading), np.sin(heading)])[None, :, None]
+        batch = batch_of(domain, n_modes=1)
+        return coarseness(ahead, replace(batch, inertia=batch.mass), RAYS)[0]
+
+    # In the mean, as parts of triangles lie elsewhere than at their corners.
+    whole, parts = coarse(domain), coarse(halved)
+    torch.testing.assert_close(parts[: domain.n_nodes][is_inside], whole[is_inside] / 4, rtol=1e-9, atol=1e-12)
+
+
+def test_a_ray_begins_where_u_tells_the_time_with_what_it_meets_there():
+    config = replace(RAYS, speed=6.0)
+    u = state_of_a_foot((np.linalg.norm(SQUARE.points, axis=1) - 0.3) / config.speed, config)
+    ahead, _ = front_times(u, BATCH, config)
+    risen = (u - config.resting) / (config.threshold - config.resting)
+    got = met_on_the_way(u, ahead, BATCH, config)
+    summed, begun, met_by_then, there = got.split([RAYS.n_met, 1, RAYS.n_met, RAYS.n_met], dim=-1)
+    begins = ((risen > LEAST_RISE) & (ahead > 0))[..., 0]
+    assert begins.any()
+    torch.testing.assert_close(begun[begins], ahead[begins])
+    torch.testing.assert_close(torch.tanh(summed / ahead)[begins], there[begins])
+    torch.testing.assert_close(met_by_then[begins], summed[begins])
+    later = (ahead[..., 0] > 0) & ~begins
+    assert later.any()
+    # Carried on as it was, so between the least and the most that any ray began with.
+    low, high = begun[begins].aminmax()
+    assert (begun[later] > low - 1e-12).all() and (begun[later] < high + 1e-12).all()
 
 
 def slowed(told: Float[np.ndarray, " node"], domain: Domain, speed: float) -> tuple[np.ndarray, np.ndarray]:
@@ -314,10 +381,10 @@ def test_a_plane_front_is_not_slowed_but_hastened_towards_the_edge_where_it_ends
 def test_a_ring_that_grows_is_late_by_the_logarithm_of_how_much_it_grew():
     domain, speed = crossed_square(65, np.eye(2)), 40.0
     radius = np.linalg.norm(domain.points - 0.5, axis=1)
-    ahead, found = slowed(np.where(radius <= 0.15, 0, LATE), domain, speed)
+    _, found = slowed(np.where(radius <= 0.15, 0, LATE), domain, speed)
     far = (radius > 0.2) & (radius < 0.4)
-    slope, _ = np.polyfit(np.log(radius[far]), speed**2 * (found - ahead)[far] / CURVATURE_LACKED, 1)
-    assert abs(slope - 1) < 0.3, slope
+    slope, _ = np.polyfit(np.log(radius[far]), speed**2 * (found - radius / speed)[far], 1)
+    assert abs(slope - 1) < 0.07, slope
 
 
 @settings(max_examples=10)
@@ -332,7 +399,7 @@ def test_sweeps_come_to_what_factors_give_also_among_couplings_that_push(seed: i
 
     def found() -> tuple[Tensor, Tensor]:
         front = slowed_front(u, ahead, batch, config)
-        return front, met_on_the_way(front, batch, config)
+        return front, met_on_the_way(u, front, batch, config)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gfunk.operators.arrival.SLOWED_ACCURACY", 1e-12)
@@ -347,10 +414,10 @@ def test_sweeps_come_to_what_factors_give_also_among_couplings_that_push(seed: i
 def test_nothing_is_met_where_the_front_was_at_first_or_never_comes():
     u = wave_on(SQUARE)
     ahead, _ = front_times(u, BATCH, RAYS)
-    got = met_on_the_way(ahead, BATCH, RAYS)
+    got = met_on_the_way(u, ahead, BATCH, RAYS)
     assert got.isfinite().all() and (got[ahead[..., 0] == 0] == 0).all() and (got[ahead[..., 0] > 0.05] != 0).any()
     never = torch.full_like(u, NEVER * RAYS.time_scale)
-    assert met_on_the_way(never, BATCH, RAYS).abs().max() < 1e-9
+    assert met_on_the_way(torch.zeros_like(u), never, BATCH, RAYS).abs().max() < 1e-9
 
 
 # The operator.

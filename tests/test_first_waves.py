@@ -9,8 +9,8 @@ from toy_surfaces import egg, strip
 
 from gfunk.activation import ACTIVE_MV
 from gfunk.batch import Batch
-from gfunk.domain import Domain, cell_sizes
-from gfunk.first_waves import FirstWave, arrival_bounds, first_waves, halved_tissue
+from gfunk.domain import Domain, cell_sizes, halved
+from gfunk.first_waves import FirstWave, arrival_bounds, first_waves
 from gfunk.physics.monodomain import Paced, coupling, simulate_many
 from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes.atrium_data import AtrialPacing
@@ -38,7 +38,7 @@ def stimulus(*nodes: int) -> Stimulus:
 
 
 def solved_whole(of: Stimulus, n_halvings: int, pacing: AtrialPacing = PACING) -> Paced:
-    tissue = halved_tissue(domain(), n_halvings)
+    tissue = halved(domain(), n_halvings)
     (wave,) = simulate_many(
         [tissue], [[[of]]], TIMES, cell=pacing.cell, scheme=pacing.scheme, compiles=False, activated_mV=ACTIVE_MV
     )
@@ -46,7 +46,7 @@ def solved_whole(of: Stimulus, n_halvings: int, pacing: AtrialPacing = PACING) -
 
 
 def solved_near(*of: Stimulus, n_halvings: int = 0, pacing: AtrialPacing = PACING, **options: float) -> list[FirstWave]:
-    whole = coupling(halved_tissue(domain(), n_halvings), pacing.scheme)
+    whole = coupling(halved(domain(), n_halvings), pacing.scheme)
     return first_waves(domain(), packed(), of, TIMES, pacing, n_halvings, whole=whole, compiles=False, **options)
 
 
@@ -121,7 +121,7 @@ def test_the_bound_grows_with_the_distance_over_the_root_of_diffusion():
 
 def test_halves_keep_the_old_nodes_and_all_of_the_diffusion():
     coarse = egg(n_refinements=1)
-    fine = halved_tissue(coarse, 2)
+    fine = halved(coarse, 2)
     assert np.array_equal(fine.points[: coarse.n_nodes], coarse.points) and len(fine.cells) == 16 * len(coarse.cells)
 
     def total(of: Domain) -> np.ndarray:

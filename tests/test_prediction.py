@@ -1,6 +1,7 @@
 """Waves on a user's mesh: laws that hold for any operator, learned or not."""
 
 import os
+import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,16 +11,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import random_rotation, relabelled, shaken_box, turned
+from problems import batch_of, random_rotation, relabelled, shaken_box, turned
 from toy_surfaces import ACROSS, EDGE_MM, PROBLEM, egg, fibrous, strip, write_untrained
 
 from gfunk.activation import ACTIVE_MV
 from gfunk.atria.synthetic import left_atrium
 from gfunk.batch import TrajectorySet
-from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle, refined
+from gfunk.domain import Domain, fibre_tensors, halved, homogenised, make_domain, rectangle, refined
 from gfunk.errors import InputError
 from gfunk.evaluation import evaluate
-from gfunk.first_waves import halved_tissue
 from gfunk.physics.monodomain import simulate_many
 from gfunk.prediction import (
     Prediction,
@@ -37,6 +37,7 @@ from gfunk.prediction_report import shown_moments
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.rollout import rollout
+from gfunk.runs import read_card, write_card
 from gfunk.sites import site_at, usual_site
 from gfunk.surface import cross, main_tangents, triangle_normals
 from gfunk.trust import Bounds, Trust, seen_in
@@ -103,6 +104,30 @@ def test_up_to_the_operators_first_time_the_wave_is_the_solvers(ready: Ready, wa
     came = np.isfinite(truth.activation_ms[0])
     assert np.abs(wave.activation_ms[came] - truth.activation_ms[0, came]).max() < 0.01
     assert not (wave.activation_ms[~came] < 10.0).any()
+
+
+def test_a_view_that_homogenises_is_the_operators_alone(run: Path, tmp_path: Path):
+    """The solver, its first wave, and what is said of the tissue stay with K as it is."""
+    normals = triangle_normals(surface().points, surface().cells)
+    along = main_tangents(surface().diffusion, normals)
+    angle = np.deg2rad(20) * np.random.default_rng(0).normal(size=(len(normals), 1))
+    fibres = np.cos(angle) * along + np.sin(angle) * cross(normals, along)
+    tensors = fibre_tensors(fibres, 5 * ACROSS, ACROSS)
+    rough = make_domain(surface().points, surface().cells, tensors, diffusion_at="cell")
+    shutil.copytree(run, tmp_path / "run")
+    card = read_card(run)
+    view = replace(card.variant.view, homogenises=True)
+    write_card(tmp_path / "run", replace(card, variant=replace(card.variant, view=view)))
+    plain, seen = made_ready(rough, run, cache=None), made_ready(rough, tmp_path / "run", cache=None)
+    expected = batch_of(homogenised(rough), n_modes=12, dtype=torch.float32)
+    for name in ("fibres", "couplings", "sides", "eigenvalues"):
+        torch.testing.assert_close(getattr(seen.batch, name), getattr(expected, name))
+        assert not torch.allclose(getattr(seen.batch, name), getattr(plain.batch, name), rtol=1e-3)
+    assert seen.even is rough and torch.equal(seen.coupling.couplings, plain.coupling.couplings)
+    assert seen.warnings == plain.warnings and any("degrees per mm" in said for said in seen.warnings)
+    waves = [predicted(each, [[100]], TIMES)[0].values_mV for each in (plain, seen)]
+    is_early = TIMES <= 10.0
+    assert np.abs(waves[0] - waves[1])[is_early].max() < 1e-3 * SCALE_MV < np.abs(waves[0] - waves[1])[~is_early].max()
 
 
 def test_where_the_wave_does_not_come_in_time_it_has_no_time(ready: Ready, wave: Prediction):
@@ -183,7 +208,7 @@ def test_the_solvers_own_wave_is_found_faultless(ready: Ready, wave: Prediction)
     pacing, problem = ready.problem.pacing, ready.problem
     x, y, z = surface().points[100].tolist()
     (truth,) = simulate_many(
-        [halved_tissue(surface(), problem.n_halvings)], [[[pacing.stimulus((x, y, z))]]], TIMES,
+        [halved(surface(), problem.n_halvings)], [[[pacing.stimulus((x, y, z))]]], TIMES,
         cell=pacing.cell, scheme=pacing.scheme, compiles=False,
     )  # fmt: skip
     same = compared(ready, replace(wave, even_mV=truth.values_mV[0]), compiles=False)

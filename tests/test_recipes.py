@@ -9,6 +9,7 @@ import pytest
 from gfunk.cli import main
 from gfunk.errors import InputError
 from gfunk.operators.make import make_operator, n_parameters
+from gfunk.pretrained import pretrained_names, read_model_card, weights_folder
 from gfunk.recipes.book import RECIPES, recipe_named
 from gfunk.recipes.recipe import SIZES, Recipe, Variant
 from gfunk.settings import to_json
@@ -58,6 +59,18 @@ def test_a_network_asks_for_no_more_modes_than_its_view_has(recipe: Recipe, vari
         assert getattr(variant.network, "n_modes", 0) <= variant.view.n_modes
     else:
         assert variant.view.grid_side == getattr(variant.network, "n_side", None)
+
+
+@every_recipe
+def test_domains_are_homogenised_just_for_networks_that_are_told_what_fronts_met(recipe: Recipe):
+    for variant in (*recipe.variants, recipe.smoke.ours):
+        assert variant.view.homogenises == bool(getattr(variant.network, "ray_times", ()))
+
+
+@pytest.mark.parametrize("name", pretrained_names())
+def test_shipped_models_see_domains_as_they_did_when_they_learned(name: str):
+    card = json.loads((weights_folder() / f"{name}.json").read_text())
+    assert to_json(read_model_card(name).variant.view) == {"homogenises": False} | card["variant"]["view"]
 
 
 @pytest.mark.parametrize(("recipe", "variant"), VARIANTS, ids=IDS)

@@ -13,11 +13,12 @@ from laws import relative_gap
 from toy_heat import SIZES, TOY_OPTIONS, toy_problem
 
 from gfunk.cli import main
-from gfunk.domain import cell_sizes, fibre_tensors, make_domain, refined
+from gfunk.domain import cell_sizes, fibre_tensors, homogenised, make_domain, refined
 from gfunk.errors import InputError
 from gfunk.laplacian import Fem, fem_laplacian
 from gfunk.physics.heat import simulate_heat
 from gfunk.recipes.heat_data import HeatProblem, random_fibres, random_heat
+from gfunk.settings import from_json, to_json
 from gfunk.simulation import (
     FIRST_SEED,
     View,
@@ -176,9 +177,40 @@ def test_preparing_twice_reads_the_modes_from_the_cache(toy_data: Path, tmp_path
         np.testing.assert_array_equal(one.spectrum.eigenvectors, other.spectrum.eigenvectors)
 
 
-def test_turning_a_view_turns_the_domain_and_leaves_eigenvalues_and_values(toy_data: Path):
+def test_modes_of_homogenised_domains_are_kept_beside_the_others_and_not_in_their_place(toy_data: Path, tmp_path: Path):
+    views = [View(discretisation=Fem(), n_modes=9, homogenises=homogenises) for homogenises in (False, True)]
+    kept, fresh = (
+        [next(prepare(toy_data / "val", [100_000], view, cache=cache, n_workers=1)) for view in views]
+        for cache in (tmp_path, None)
+    )
+    assert len(list(tmp_path.iterdir())) == 2
+    for one, other in zip(kept, fresh, strict=True):
+        np.testing.assert_array_equal(one.spectrum.eigenvalues, other.spectrum.eigenvalues)
+    assert np.abs(kept[0].spectrum.eigenvalues - kept[1].spectrum.eigenvalues).max() > 1e-6
+
+
+def test_a_view_that_homogenises_changes_tensors_and_what_is_made_of_them_and_no_value(toy_data: Path):
     sample = read_sample(toy_data / "test", 200_000)
+    plain = View(discretisation=Fem(), n_modes=9)
+    seen = prepared(sample, replace(plain, homogenises=True), None)
+    expected = homogenised(sample.domain)
+    np.testing.assert_array_equal(seen.sample.domain.diffusion, expected.diffusion)
+    assert (seen.laplacian.stiffness != fem_laplacian(expected).stiffness).nnz == 0
+    assert (seen.laplacian.mass != prepared(sample, plain, None).laplacian.mass).nnz == 0
+    np.testing.assert_array_equal(seen.sample.values, sample.values)
+
+
+def test_a_view_written_before_it_could_homogenise_does_not():
     view = View(discretisation=Fem(), n_modes=9)
+    written = to_json(view)
+    del written["homogenises"]
+    assert from_json(written, (View, Fem)) == view and not view.homogenises
+
+
+@pytest.mark.parametrize("homogenises", [False, True])
+def test_turning_a_view_turns_the_domain_and_leaves_eigenvalues_and_values(toy_data: Path, homogenises: bool):
+    sample = read_sample(toy_data / "test", 200_000)
+    view = View(discretisation=Fem(), n_modes=9, homogenises=homogenises)
     straight, turned = (prepared(sample, replace(view, rotation_degrees=angle), None) for angle in (0.0, 33.0))
     np.testing.assert_allclose(turned.spectrum.eigenvalues, straight.spectrum.eigenvalues, atol=1e-8)
     np.testing.assert_array_equal(turned.sample.values, straight.sample.values)
@@ -274,15 +306,18 @@ def test_the_truth_is_far_more_accurate_than_finite_elements_on_its_mesh(seed: i
     assert truth < 1e-3
 
 
-@pytest.mark.parametrize("degrees", [0.0, 30.0])
-def test_samples_are_seen_as_they_are_prepared_and_a_damaged_one_is_refused(train_copy: Path, degrees: float):
-    view = View(discretisation=Fem(), n_modes=5, rotation_degrees=degrees)
+@pytest.mark.parametrize(("degrees", "homogenises"), [(0.0, False), (30.0, False), (30.0, True)])
+def test_samples_are_seen_as_they_are_prepared_and_a_damaged_one_is_refused(
+    train_copy: Path, degrees: float, homogenises: bool
+):
+    view = View(discretisation=Fem(), n_modes=5, rotation_degrees=degrees, homogenises=homogenises)
     seeds = sample_seeds(train_copy)[:3]
     ready = list(prepare(train_copy, seeds, view, cache=None, n_workers=1))
     for (sample, matrices), each in zip(viewed(train_copy, seeds, view, n_workers=1), ready, strict=True):
         assert sample.seed == each.sample.seed
         np.testing.assert_array_equal(sample.values, each.sample.values)
         np.testing.assert_array_equal(sample.domain.points, each.sample.domain.points)
+        np.testing.assert_array_equal(sample.domain.diffusion, each.sample.domain.diffusion)
         assert (matrices.stiffness != each.laplacian.stiffness).nnz == 0
     # A value, at the end of the file, that no Laplacian depends on.
     damaged = sample_path(train_copy, seeds[1])

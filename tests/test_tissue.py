@@ -181,6 +181,47 @@ def test_kept_domains_cover_the_tissue_with_its_tensors(problem: type):
     np.testing.assert_allclose(np.linalg.norm(domain.fibres, axis=1), 1, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("edge", "voxel", "side"), [(0.5, 1.0, 8.0), (0.125, 0.25, 2.0), (0.1, 0.3, 2.1), (0.7, 0.7, 4.2)])
+def test_kept_triangles_of_fibre_squares_are_whole_numbers_of_the_solvers(edge: float, voxel: float, side: float):
+    pacing = replace(toy, edge_mm=edge, voxel_mm=voxel)
+    found = FibreSquareProblem(pacing=pacing, side_mm=side).experiment(3)
+    kept, mesh = found.kept, found.tissue
+    np.testing.assert_array_equal(kept.points, mesh.points[found.nearest])
+    np.testing.assert_array_equal(kept.fibres, mesh.fibres[found.nearest])
+    np.testing.assert_array_equal(kept.diffusion, mesh.diffusion[found.nearest])
+    regular = rectangle(side, side, voxel)
+    np.testing.assert_allclose(kept.points, regular.points, atol=1e-12)
+    np.testing.assert_array_equal(kept.cells, regular.cells)
+    centres = mesh.points[mesh.cells].mean(axis=1)
+    inside = triangles_around(kept, centres)
+    np.testing.assert_array_equal(np.bincount(inside, minlength=len(kept.cells)), round(voxel / edge) ** 2)
+    # None reaches across: where its centre is, there are its corners, pulled in by a hair.
+    for corner in mesh.points[mesh.cells].swapaxes(0, 1):
+        np.testing.assert_array_equal(triangles_around(kept, corner + 1e-6 * (centres - corner)), inside)
+
+
+def triangles_around(domain: Domain, places: np.ndarray) -> np.ndarray:
+    """The one triangle each place lies in."""
+    origin, first, second = domain.points[domain.cells].swapaxes(0, 1)
+    to_shares = np.linalg.inv(np.stack([first - origin, second - origin], axis=2))
+    shares = np.einsum("cij,pcj->pci", to_shares, places[:, None] - origin)
+    is_inside = (shares > 0).all(axis=2) & (shares.sum(axis=2) < 1)
+    assert (is_inside.sum(axis=1) == 1).all()
+    return is_inside.argmax(axis=1)
+
+
+def test_fibre_squares_keep_one_node_in_four_and_rectangles_those_of_their_voxels():
+    square = FibreSquareProblem().experiment(0)
+    assert (square.tissue.n_nodes, square.kept.n_nodes) == (161**2, 81**2)
+    assert len(square.tissue.cells) == 4 * len(square.kept.cells)
+    # Were its sides to fit as well, a rectangle's points are still those of its voxels.
+    pacing = replace(toy, edge_mm=0.5, voxel_mm=1.0)
+    fitting = RectangleProblem(pacing=pacing, shortest_mm=20.0, longest_mm=20.0).experiment(0)
+    _, nearest = voxel_means(fitting.tissue.points, 1.0)
+    np.testing.assert_array_equal(fitting.nearest, nearest)
+    np.testing.assert_array_equal(fitting.kept.cells, triangulated(fitting.tissue.points[nearest]))
+
+
 @settings(max_examples=6)
 @given(width=st.floats(15, 30), height=st.floats(15, 30))
 def test_the_papers_voxels_keep_about_sixteen_points_a_square_millimetre(width: float, height: float):
@@ -205,7 +246,9 @@ def test_recipes_hold_these_problems_as_the_paper_has_them(problem: type):
     name = {kind: name for name, kind in problems.items()}[problem]
     found = recipe_named(name).problem
     assert found == problem()
-    assert (found.pacing.edge_mm, found.pacing.base_conductivity, found.pacing.voxel_mm) == (0.2, 0.0625, 0.25)
+    # But for the edges among random fibres, which are half a voxel.
+    edge_mm = 0.125 if problem is FibreSquareProblem else 0.2
+    assert (found.pacing.edge_mm, found.pacing.base_conductivity, found.pacing.voxel_mm) == (edge_mm, 0.0625, 0.25)
 
 
 # Waves.

@@ -1,139 +1,163 @@
 """Fronts across a mesh in numpy: what an exported network of waves is given, for those who have no torch."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.special import ive
 
-from gfunk.corners import Corners, corners
+from gfunk.corners import corners
 from gfunk.domain import Domain
 from gfunk.errors import InputError
 from gfunk.laplacian import Laplacian, inertia, row_rates
 
 
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """What a file says of its fronts, as `front`. What the numbers mean is told in `gfunk.operators.arrival`."""
+
+    speed: float
+    resting: float
+    threshold: float
+    time_scale: float
+    ray_times: Sequence[float]
+    least_rise: float
+    never: float
+    n_bends: int
+    thinnest: float
+
+
 def front_inputs(
-    u: Float[np.ndarray, "trajectory node"], domain: Domain, matrices: Laplacian, front: Mapping[str, Any]
+    u: Float[np.ndarray, "trajectory node"], domain: Domain, matrices: Laplacian, front: Front
 ) -> dict[str, np.ndarray]:
     """All that a file of waves has to be given of their fronts, by name: `ahead`, `behind` and, where it reads it, `met`.
 
-    u is in model space; the file tells the settings as `front`, and of which discretisation the matrices have to be.
+    u is in model space. The file says of which discretisation the matrices have to be, and whether the domain is to be
+    `gfunk.domain.homogenised`. The same as `gfunk.operators.arrival` finds, to the rounding there; reasons are given there.
     """
-    of_rays = ("ray_times", "curvature_lacked", "n_bends")
-    ahead, behind = front_times(u, domain, **{name: front[name] for name in front if name not in of_rays})
-    if "ray_times" not in front:
-        return {"ahead": ahead, "behind": behind}
-    speed, ray_times, lacked, n_bends = (front[name] for name in ("speed", *of_rays))
-    risen = (u - front["resting"]) / (front["threshold"] - front["resting"])
-    is_told = (risen > front["least_rise"]) | (ahead <= 0) | (ahead >= front["never"])
-    ahead = slowed_front(ahead, is_told, domain, matrices, speed=speed, curvature_lacked=lacked, n_bends=n_bends)
-    met = met_on_the_way(ahead, domain, matrices, speed=speed, ray_times=ray_times)
-    return {"ahead": ahead, "behind": behind, "met": met}
+    mesh = _mesh(domain, matrices, front)
+    found = [_inputs(each, mesh, front) for each in u.astype(np.float64)]
+    return {name: np.stack([each[name] for each in found]).astype(u.dtype) for name in found[0]}
 
 
-def front_times(
-    u: Float[np.ndarray, "trajectory node"],
-    domain: Domain,
-    *,
-    speed: float,
-    resting: float,
-    threshold: float,
-    least_rise: float,
-    never: float,
-) -> tuple[Float[np.ndarray, "trajectory node"], Float[np.ndarray, "trajectory node"]]:
-    """When the front will arrive at each node, 0 where it has been; how long ago it came, 0 where it has not.
+@dataclass(frozen=True, kw_only=True)
+class _Mesh:
+    """Each node's triangles, with both ends of the side opposite; and S / inertia."""
 
-    u is in model space; an exported file tells the settings as `front`. The same as `gfunk.operators.arrival.front_times`.
-    """
+    points: Float[np.ndarray, "node dim"]
+    fibres: Float[np.ndarray, "node dim"]
+    ends: Int[np.ndarray, "node triangle 2"]
+    # As in `Corners`, but lengths are what a plane front takes.
+    sides: Float[np.ndarray, "node triangle 3"]
+    sizes: Float[np.ndarray, "node triangle"]
+    to_slopes: Float[np.ndarray, "node triangle 2 dim"]  # what is added to a field's slope by its rise to each end
+    rates: csr_array
+    fastest_rate: float
+
+    def rises(self, field: Float[np.ndarray, " node"]) -> Float[np.ndarray, "node triangle 2"]:
+        return field[self.ends] - field[:, None, None]
+
+
+def _mesh(domain: Domain, matrices: Laplacian, front: Front) -> _Mesh:
     around = corners(domain)
     if not around.steps.shape[1]:
         raise InputError("waves by arrival need a mesh of triangles, and this domain has none")
-    is_active = u >= threshold
-    risen = (u - resting) / (threshold - resting)
-    rising = np.where(risen > least_rise, -np.log(np.maximum(risen, least_rise)) / speed**2, never)
-    starts = np.stack([np.where(is_active, 0, rising), np.where(is_active, never, 0)]).astype(u.dtype)
-    ahead, behind = _marched(speed * starts, around) / speed
-    return ahead, behind
+    ends = np.arange(domain.n_nodes)[:, None, None] + around.steps
+    tiny = np.finfo(np.float64).tiny
+    sides = np.maximum(around.shape / [front.speed**2, 1, front.speed**2], [tiny**0.5, -np.inf, 0])
+    ways = domain.points[ends] - domain.points[:, None, None]
+    products = ways @ ways.swapaxes(2, 3)
+    squares = products[..., 0, 0] * products[..., 1, 1]
+    sizes = np.sqrt(np.maximum(squares - products[..., 0, 1] ** 2, 0))
+    is_wide = sizes**2 > front.thinnest**2 * squares
+    share = is_wide * sizes / np.maximum((is_wide * sizes).sum(axis=1, keepdims=True), tiny)
+    to_slopes = share[..., None, None] * np.linalg.inv(np.where(is_wide[..., None, None], products, np.eye(2))) @ ways
+    pulls = (-matrices.stiffness).maximum(0).sum(axis=1)
+    slow = inertia(pulls, matrices.lumped_mass())
+    return _Mesh(
+        points=domain.points, fibres=domain.fibres, ends=ends, sides=sides, sizes=sizes, to_slopes=to_slopes,
+        rates=csr_array(diags_array(1 / slow) @ matrices.stiffness), fastest_rate=row_rates(pulls, slow).max(),
+    )  # fmt: skip
 
 
-def slowed_front(
-    ahead: Float[np.ndarray, "trajectory node"],
-    is_told: Bool[np.ndarray, "trajectory node"],
-    domain: Domain,
-    matrices: Laplacian,
-    *,
-    speed: float,
-    curvature_lacked: float,
-    n_bends: int,
-) -> Float[np.ndarray, "trajectory node"]:
-    """When the front will arrive, slowed by its own curvature; is_told: where it stays as it is.
-
-    The same steps as those of `gfunk.operators.arrival.slowed_front`.
-    """
-    around = corners(domain)
-    slow = inertia((-matrices.stiffness).maximum(0).sum(axis=1), matrices.lumped_mass())
-    restored = diags_array(curvature_lacked / slow) @ matrices.stiffness
-
-    def slowed(ahead: Float[np.ndarray, " node"], is_told: Bool[np.ndarray, " node"]) -> Float[np.ndarray, " node"]:
-        told, now = diags_array(is_told.astype(np.float64)), ahead
-        for _ in range(n_bends):
-            before, lasting = _rays(speed * now, around)
-            lasting = lasting.astype(np.float64) / speed
-            along = eye_array(len(now)) - before + diags_array(lasting) @ restored
-            rows = told + (eye_array(len(now)) - told) @ along
-            now = splu(csc_array(rows)).solve(np.where(is_told, ahead, lasting)).astype(ahead.dtype)
-        return now
-
-    return np.stack([slowed(*each) for each in zip(ahead, is_told, strict=True)])
+def _inputs(u: Float[np.ndarray, " node"], mesh: _Mesh, front: Front) -> dict[str, np.ndarray]:
+    risen, is_active = (u - front.resting) / (front.threshold - front.resting), u >= front.threshold
+    is_told = risen > front.least_rise
+    rising = np.where(is_told, -np.log(np.maximum(risen, front.least_rise)) / front.speed**2, front.never)
+    ahead = _marched(np.where(is_active, 0, rising), mesh)
+    behind = _marched(np.where(is_active, front.never, 0), mesh)
+    if not front.ray_times:
+        return {"ahead": ahead, "behind": behind}
+    ahead = _slowed(ahead, is_told | (ahead <= 0) | (ahead >= front.never), mesh, front.n_bends)
+    return {"ahead": ahead, "behind": behind, "met": _met(ahead, is_told, mesh, front)}
 
 
-def met_on_the_way(
-    ahead: Float[np.ndarray, "trajectory node"],
-    domain: Domain,
-    matrices: Laplacian,
-    *,
-    speed: float,
-    ray_times: Sequence[float],
-) -> Float[np.ndarray, "trajectory node feature"]:
-    """What the front met on its ray to each node, summed over time; and its curvature there.
+def _marched(start: Float[np.ndarray, " node"], mesh: _Mesh) -> Float[np.ndarray, " node"]:
+    """The earliest times from those given: sweeps over all triangles until nothing changes."""
+    now, before = start, None
+    while before is None or not np.array_equal(now, before):
+        _, leaving, lasting = _across(now, mesh)
+        now, before = np.minimum(now, (leaving + lasting).min(axis=1)), now
+    return now
 
-    The same as `gfunk.operators.arrival.met_on_the_way`, to the rounding there.
-    """
-    around, durations = corners(domain), np.array(ray_times)
 
-    def met(ahead: Float[np.ndarray, " node"]) -> Float[np.ndarray, "node feature"]:
-        before, lasting = _rays(speed * ahead, around, only_forwards=True)
-        times, lasting = ahead.astype(np.float64), lasting.astype(np.float64)[:, None] / speed
-        way = domain.points - before @ domain.points
-        lengths = (way**2).sum(axis=1) * (domain.fibres**2).sum(axis=1)
-        along = (way * domain.fibres).sum(axis=1) ** 2 / np.maximum(lengths, np.finfo(np.float64).tiny)
-        more_around = _diffused(along, matrices, durations) - along[:, None]
-        curved = (_diffused(times, matrices, durations) - times[:, None]) / durations
-        # A sum up to a node is that up to where its ray comes from, and what is added from there.
-        sums = splu(csc_array(eye_array(len(times)) - diags_array((lasting[:, 0] > 0) * 1.0) @ before))
-        summed = sums.solve(lasting * np.column_stack([along, more_around, curved]))
-        return np.concatenate([summed, (lasting > 0) * np.tanh(curved)], axis=1)
+def _slowed(
+    ahead: Float[np.ndarray, " node"], is_known: Bool[np.ndarray, " node"], mesh: _Mesh, n_bends: int
+) -> Float[np.ndarray, " node"]:
+    """When the front will arrive, slowed by its own curvature, but where it is known."""
+    known, one, now = diags_array(is_known * 1.0), eye_array(len(ahead)), ahead
+    for _ in range(n_bends):
+        rays = _rays(now, mesh)
+        rows = one + (one - known) @ (diags_array(rays.lasting) @ mesh.rates - rays.before())
+        right = np.where(is_known, ahead, rays.lasting + (rays.lasting > 0) * rays.bulge(now, mesh))
+        now = splu(csc_array(rows)).solve(right)
+    return now
 
-    return np.stack([met(each) for each in ahead]).astype(ahead.dtype)
+
+def _met(
+    ahead: Float[np.ndarray, " node"], is_told: Bool[np.ndarray, " node"], mesh: _Mesh, front: Front
+) -> Float[np.ndarray, "node feature"]:
+    """What the front met on its ray to each node, summed; how long ago its ray began and what it met by then; and there."""
+    rays, durations = _rays(ahead, mesh, only_forwards=True), np.array(front.ray_times)
+    way = mesh.points - rays.before() @ mesh.points
+    lengths = (way**2).sum(axis=1) * (mesh.fibres**2).sum(axis=1)
+    along = (way * mesh.fibres).sum(axis=1) ** 2 / np.maximum(lengths, np.finfo(np.float64).tiny)
+    times, *coarse = _diffused(np.column_stack([ahead, _coarseness(ahead, mesh, front)]), mesh, durations).swapaxes(0, 1)
+    curved = (times - ahead[:, None]) / durations
+    met = np.column_stack([along, *(each.mean(axis=1) for each in coarse), curved])
+    comes = rays.lasting > 0
+    begun = np.where(comes & is_told, ahead, 0)[:, None]
+    # A sum up to a node is that up to where its ray comes from, unless it begins here, and what is added from there.
+    added = np.where(begun > 0, begun, rays.lasting[:, None]) * met
+    rows = eye_array(len(ahead)) - diags_array((comes & ~is_told) * 1.0) @ rays.before()
+    summed = splu(csc_array(rows)).solve(np.hstack([added, begun, begun * met]))
+    return np.hstack([summed, comes[:, None] * np.tanh(met)])
+
+
+def _coarseness(ahead: Float[np.ndarray, " node"], mesh: _Mesh, front: Front) -> Float[np.ndarray, "node 2"]:
+    """How coarse the mesh is to a front, by couplings and by masses."""
+    rates = mesh.rates.tocoo()
+    node, other = rates.coords
+    by_couplings = np.bincount(node, -rates.data * (ahead[other] - ahead[node]) ** 4, minlength=len(ahead))
+    total = np.maximum(mesh.sizes.sum(axis=1), np.finfo(np.float64).tiny)
+    by_masses = (mesh.sizes * (mesh.rises(ahead) ** 2).sum(axis=2)).sum(axis=1) / total
+    return np.stack([front.speed**4 * by_couplings, front.speed**2 * by_masses], axis=1) / front.time_scale
 
 
 SMALLEST_WEIGHT = 1e-12  # of a polynomial; those left out fall faster and faster
 
 
 def _diffused(
-    field: Float[np.ndarray, " node"], matrices: Laplacian, durations: Float[np.ndarray, " feature"]
-) -> Float[np.ndarray, "node feature"]:
-    """exp(-duration L) field for each of the durations, L = inertia^-1 S, by Chebyshev's polynomials of L."""
-    pulls = (-matrices.stiffness).maximum(0).sum(axis=1)
-    slow = inertia(pulls, matrices.lumped_mass())
-    fastest = row_rates(pulls, slow).max()
+    fields: Float[np.ndarray, "node feature"], mesh: _Mesh, durations: Float[np.ndarray, " _"]
+) -> Float[np.ndarray, "node feature _"]:
+    """exp(-duration S / inertia) of the fields for each of the durations, by Chebyshev's polynomials."""
     # Its eigenvalues x are from -1 to 1, where exp(-s (1 + x)) is the sum of these weights times T_k(x).
-    stretched = diags_array(2 / (fastest * slow)) @ matrices.stiffness - eye_array(len(slow))
-    s, k = durations * fastest / 2, 0
-    weights, term, later, total = ive(0, s), field, stretched @ field, np.zeros((len(field), len(durations)))
+    stretched = 2 / mesh.fastest_rate * mesh.rates - eye_array(len(fields))
+    s, k = durations * mesh.fastest_rate / 2, 0
+    weights, term, later, total = ive(0, s), fields, stretched @ fields, np.zeros((*fields.shape, len(durations)))
     while np.abs(weights).max() > SMALLEST_WEIGHT:
         total += np.multiply.outer(term, weights)
         term, later, k = later, 2 * (stretched @ later) - term, k + 1
@@ -141,77 +165,48 @@ def _diffused(
     return total
 
 
-def _rays(
-    metric: Float[np.ndarray, " node"], around: Corners, *, only_forwards: bool = False
-) -> tuple[csr_array, Float[np.ndarray, " node"]]:
-    """The matrix that gives a field where each node's ray comes from, and how long a plane front takes from there.
+@dataclass(frozen=True, kw_only=True)
+class _Rays:
+    """How a front comes to each node: from a place on the opposite side of one of its triangles."""
 
-    That is 0 where the front was at first, or never comes.
-    """
-    first, second, *shape = _triangles(around, metric.dtype)
-    ends = metric[first][None, None], metric[second][None, None]
-    place = _place_left(*ends, *shape)
-    leaving = _leaving(*ends, place)[0, 0]
-    is_triangle = first != second
+    ends: Int[np.ndarray, "node 2"]
+    shares: Float[np.ndarray, "node 2"]
+    lasting: Float[np.ndarray, " node"]  # 0 where the front was at first, or never comes
+
+    def before(self) -> csr_array:
+        """The matrix that gives a field where each node's ray comes from, linear along the side."""
+        n = len(self.ends)
+        return csr_array((self.shares.ravel(), self.ends.ravel(), np.arange(0, 2 * n + 1, 2)), shape=(n, n))
+
+    def bulge(self, field: Float[np.ndarray, " node"], mesh: _Mesh) -> Float[np.ndarray, " node"]:
+        """How much more the field is there, by its slopes."""
+        slopes = np.einsum("nte,ntei->ni", mesh.rises(field), mesh.to_slopes)
+        side, rise = (each[self.ends[:, 1]] - each[self.ends[:, 0]] for each in (mesh.points, field))
+        at_first, at_second = np.einsum("nei,ni->en", slopes[self.ends], side) - rise
+        share, other = self.shares.T
+        return share * other * (share * at_first - other * at_second)
+
+
+def _rays(ahead: Float[np.ndarray, " node"], mesh: _Mesh, *, only_forwards: bool = False) -> _Rays:
+    place, leaving, lasting = _across(ahead, mesh)
+    is_way = mesh.ends[..., 0] != mesh.ends[..., 1]
     if only_forwards:
-        is_triangle = is_triangle & (leaving < metric[:, None])
-    arrivals = np.where(is_triangle, _across(*ends, *shape)[0, 0], np.inf)
-    nodes, soonest = np.arange(len(metric)), arrivals.argmin(axis=1)
-    chosen = nodes, soonest
-    share = place[0, 0][chosen].astype(np.float64)
-    entries = np.concatenate([1 - share, share]), (np.tile(nodes, 2), np.concatenate([first[chosen], second[chosen]]))
-    comes = (metric > 0) & np.isfinite(arrivals[chosen])
-    lasting = np.where(comes, np.where(comes, arrivals[chosen], 0) - leaving[chosen], 0)
-    return csr_array(entries, shape=(len(metric), len(metric))), lasting
+        is_way = is_way & (leaving < ahead[:, None])
+    soonest = np.where(is_way, leaving + lasting, np.inf).argmin(axis=1)
+    chosen = np.arange(len(ahead)), soonest
+    share = place[chosen]
+    comes = (ahead > 0) & is_way[chosen]
+    return _Rays(
+        ends=mesh.ends[chosen], shares=np.stack([1 - share, share], axis=1), lasting=np.where(comes, lasting[chosen], 0)
+    )
 
 
-def _marched(start: Float[np.ndarray, "_ trajectory node"], around: Corners) -> Float[np.ndarray, "_ trajectory node"]:
-    """The earliest times from those given, |grad T|_K = 1: sweeps over all triangles until nothing changes."""
-    first, second, *shape = _triangles(around, start.dtype)
-    now, before = start, None
-    while before is None or not np.array_equal(now, before):
-        before = now
-        now = np.minimum(now, _across(now[..., first], now[..., second], *shape).min(axis=-1))
-    return now
-
-
-def _triangles(around: Corners, dtype: np.dtype) -> tuple[np.ndarray, ...]:
-    """Both ends of each node's sides opposite, their squared length, offset and squared height."""
-    first, second = np.moveaxis(np.arange(len(around.steps))[:, None, None] + around.steps, -1, 0)
-    side, offset, height = np.moveaxis(around.shape.astype(dtype), -1, 0)
-    return first, second, np.maximum(side, np.finfo(dtype).tiny ** 0.5), offset, height
-
-
-def _across(
-    first: Float[np.ndarray, "_ trajectory node triangle"],
-    second: Float[np.ndarray, "_ trajectory node triangle"],
-    side: Float[np.ndarray, "node triangle"],
-    offset: Float[np.ndarray, "node triangle"],
-    height: Float[np.ndarray, "node triangle"],
-) -> Float[np.ndarray, "_ trajectory node triangle"]:
-    """The soonest a front comes across each triangle from the side opposite; reasons are given where torch does it."""
-    place = _place_left(first, second, side, offset, height)
-    return _leaving(first, second, place) + np.sqrt(side * (place + offset) ** 2 + height)
-
-
-def _leaving(
-    first: Float[np.ndarray, "_ trajectory node triangle"],
-    second: Float[np.ndarray, "_ trajectory node triangle"],
-    place: Float[np.ndarray, "_ trajectory node triangle"],
-) -> Float[np.ndarray, "_ trajectory node triangle"]:
-    """When the front leaves the side opposite at the place."""
-    return np.where(place < 1, first + place * (second - first), second)
-
-
-def _place_left(
-    first: Float[np.ndarray, "_ trajectory node triangle"],
-    second: Float[np.ndarray, "_ trajectory node triangle"],
-    side: Float[np.ndarray, "node triangle"],
-    offset: Float[np.ndarray, "node triangle"],
-    height: Float[np.ndarray, "node triangle"],
-) -> Float[np.ndarray, "_ trajectory node triangle"]:
-    """Where on the side opposite the soonest way leaves it: 0 at the first end, 1 at the second."""
+def _across(ahead: Float[np.ndarray, " node"], mesh: _Mesh) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each node's triangles: where on the side opposite the soonest way leaves it, when, and how long it takes."""
+    (first, second), (side, offset, height) = np.moveaxis(ahead[mesh.ends], 2, 0), np.moveaxis(mesh.sides, 2, 0)
     rise = second - first
     slack = side - rise**2
     bend = -rise * np.sqrt(height / (side * np.maximum(slack, 1e-6 * side)))
-    return np.where(slack > 0, np.clip(bend - offset, 0, 1), rise < 0)
+    place = np.where(slack > 0, np.clip(bend - offset, 0, 1), rise < 0)
+    leaving = np.where(place < 1, first + place * rise, second)
+    return place, leaving, np.sqrt(side * (place + offset) ** 2 + height)

@@ -23,15 +23,16 @@ from gfunk.batch import Batch, pack
 from gfunk.domain import Domain, fibre_tensors, make_domain, unit_square
 from gfunk.errors import InputError
 from gfunk.experiments import operator_named
+from gfunk.exporting.fronts import Front
 from gfunk.exporting.units import problem_units
-from gfunk.laplacian import laplacian
-from gfunk.operators.arrival import CURVATURE_LACKED, LEAST_RISE, N_BENDS, NEVER, Arrival
+from gfunk.operators.arrival import LEAST_RISE, N_BENDS, NEVER, THINNEST, Arrival, ArrivalConfig
 from gfunk.physics.monodomain import diffusivity
 from gfunk.pretrained import pretrained_names, weights_folder
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import RecipeProblem, Variant
 from gfunk.recipes.tissue_data import TissueProblem
 from gfunk.settings import to_json
+from gfunk.simulation import viewed_domain
 from gfunk.spectrum import lowest_modes
 from gfunk.store import commit, read_object, write_bytes
 
@@ -57,7 +58,7 @@ ABOUT = {
     "tau": "length of the step",
     "ahead": "when the front will arrive, 0 where it has been (gfunk.exporting.fronts.front_inputs)",
     "behind": "how long ago it came, 0 where it has not (gfunk.exporting.fronts.front_inputs)",
-    "met": "what it met on its way: curvature, and its run along fibres (gfunk.exporting.fronts.front_inputs)",
+    "met": "what it met on its way: fibres, coarse mesh, curvature (gfunk.exporting.fronts.front_inputs)",
     "times": "output times since the first state",
     "rate": "mean rate of change of u over the step",
     "values": "u at the output times",
@@ -179,6 +180,7 @@ def metadata(
         "units": asdict(problem_units(problem)),
         "n_modes": _n_modes(variant),
         "discretisation": to_json(variant.view.discretisation),
+        "homogenised": variant.view.homogenises,
         "integrator": to_json(variant.integrator),
         "inputs": {each: {"axes": _axes(each), "about": ABOUT[each]} for each in inputs},
         "outputs": {each: {"axes": _axes(each), "about": ABOUT[each]} for each in outputs},
@@ -187,17 +189,17 @@ def metadata(
         "card": card,
     }
     if isinstance(operator, Arrival):
-        about["front"] = front_settings(operator)
+        about["front"] = asdict(front_of(operator.config))
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()}
 
 
-def front_settings(operator: Arrival) -> dict[str, Any]:
+def front_of(config: ArrivalConfig) -> Front:
     """What `gfunk.exporting.fronts.front_inputs` has to know of a network."""
-    config = operator.config
-    known = {name: getattr(config, name) for name in ("speed", "resting", "threshold")}
-    known |= {"least_rise": LEAST_RISE, "never": NEVER * config.time_scale}
-    of_rays = {"ray_times": config.ray_times, "curvature_lacked": CURVATURE_LACKED, "n_bends": N_BENDS}
-    return known | of_rays if config.ray_times else known
+    return Front(
+        speed=config.speed, resting=config.resting, threshold=config.threshold, time_scale=config.time_scale,
+        ray_times=config.ray_times, least_rise=LEAST_RISE, never=NEVER * config.time_scale, n_bends=N_BENDS,
+        thinnest=THINNEST,
+    )  # fmt: skip
 
 
 def trial_domain(problem: RecipeProblem, n_side: int) -> Domain:
@@ -218,7 +220,7 @@ Run = Callable[[Mapping[str, Tensor]], list[Tensor]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Trial:
-    """A domain, all that may be asked of it by name, and the operator's own answer."""
+    """A domain as the operator sees it, all that may be asked of it by name, and the operator's own answer."""
 
     domain: Domain
     tensors: Mapping[str, Tensor]
@@ -226,7 +228,7 @@ class _Trial:
 
     @classmethod
     def on(cls, domain: Domain, operator: nn.Module, variant: Variant) -> "_Trial":
-        matrices = laplacian(domain, variant.view.discretisation)
+        domain, matrices = viewed_domain(domain, variant.view)
         batch = pack([(domain, matrices, lowest_modes(matrices, _n_modes(variant)))])
         # Three rounds of heat, or of tissue that a wave has reached.
         centres = domain.points[[0, domain.n_nodes // 2, domain.n_nodes - 2]]

@@ -34,18 +34,18 @@ class ArrivalConfig:
     threshold: float = 45 / 105  # u where the wave has arrived: -40 mV
     # The network's unit of time, in the data's.
     time_scale: float = 10.0
-    # Where there are some, the network is told what slows the front on its way to each place: its curvature, which is found
-    # by diffusing its times for so long, and how much it runs along fibres.
+    # Where there are some, the network is told what slows the front on its way to each place: how much it runs along fibres,
+    # how coarse the mesh is to it, and its curvature, which is found by diffusing its times for so long.
     ray_times: tuple[float, ...] = ()
 
     @property
-    def n_summed(self) -> int:
-        """What is summed along rays."""
-        return 1 + 2 * len(self.ray_times) if self.ray_times else 0
+    def n_met(self) -> int:
+        return 3 + len(self.ray_times) if self.ray_times else 0
 
     @property
-    def n_met(self) -> int:
-        return self.n_summed + len(self.ray_times)
+    def n_carried(self) -> int:
+        """What comes to a place along its ray: all that is met, summed, and as it began."""
+        return 1 + 2 * self.n_met if self.ray_times else 0
 
 
 # In the network's unit of time: what the layers can tell apart of the front's times, and the profile of times since arrival.
@@ -63,11 +63,11 @@ class Arrival(nn.Module):
         super().__init__()
         self.config = config
         self.register_buffer("front_times", config.time_scale * torch.tensor(FRONT_TIMES), persistent=False)
-        self.lift = nn.Linear(1 + 2 * len(FRONT_TIMES) + config.n_met, config.width)
+        self.lift = nn.Linear(1 + 2 * len(FRONT_TIMES) + config.n_carried + config.n_met, config.width)
         self.layers = nn.ModuleList(MixingLayer(config) for _ in range(config.n_layers))
         self.hidden, self.last = nn.Linear(config.width, 64), nn.Linear(64, 1 + config.n_latents)
         self.profile = Profile(config)
-        self.slowed = nn.Linear(1 + config.n_summed, 1, bias=False) if config.ray_times else None
+        self.slowed = nn.Linear(1 + config.n_carried, 1, bias=False) if config.ray_times else None
         with torch.no_grad():
             # At first the front runs at its one speed, less its curvature.
             self.last.weight[0] *= 0.01
@@ -81,7 +81,7 @@ class Arrival(nn.Module):
         if not self.config.ray_times:
             return torch.cat([u, ahead, behind], dim=-1)
         ahead = slowed_front(u, ahead, batch, self.config)
-        return torch.cat([u, ahead, behind, met_on_the_way(ahead, batch, self.config)], dim=-1)
+        return torch.cat([u, ahead, behind, met_on_the_way(u, ahead, batch, self.config)], dim=-1)
 
     def forward(
         self, first: Float[Tensor, "batch node input"], batch: Batch, times: Float[Tensor, " time"]
@@ -93,12 +93,14 @@ class Arrival(nn.Module):
     ) -> tuple[Float[Tensor, "batch node 1"], Float[Tensor, "batch node feature"]]:
         """When the wave arrives at each place, negative where it has been, and what the place tells its profile."""
         batch = batch.with_modes(self.config.n_modes)
-        n_summed, scale = self.config.n_summed, self.config.time_scale
-        u, ahead, behind, summed, there = first.split([1, 1, 1, n_summed, self.config.n_met - n_summed], dim=-1)
+        n_met, n_carried, scale = self.config.n_met, self.config.n_carried, self.config.time_scale
+        u, ahead, behind, carried, there = first.split([1, 1, 1, n_carried, n_met], dim=-1)
         step = torch.ones((), dtype=u.dtype, device=u.device)
         features = spectral_features(batch.eigenvalues * scale, step)
-        # Sums grow with the way; the layers are told of their mean.
-        told = [torch.tanh(each / self.front_times) for each in (ahead, behind)] + [summed / (ahead + scale), there]
+        # Sums grow with the way: the layers are told of their mean. How they began is over soon.
+        summed, begun = carried.split([n_met, n_carried - n_met], dim=-1)
+        told = [torch.tanh(each / self.front_times) for each in (ahead, behind)]
+        told += [summed / (ahead + scale), begun * self.config.speed**2, there]
         field = self.lift(torch.cat([u, *told], dim=-1))
         for layer in self.layers:
             field = layer(field, batch, features)
@@ -106,7 +108,7 @@ class Arrival(nn.Module):
             found = self.last(nn.functional.gelu(self.hidden(field.to(u.dtype))))
             late, latents = found.split([1, self.config.n_latents], dim=-1)
             if self.slowed is not None:
-                late = late + self.slowed(torch.cat([ahead, summed], dim=-1))
+                late = late + self.slowed(torch.cat([ahead, carried], dim=-1))
             return ahead - behind + late, latents
 
     def values(
@@ -176,7 +178,7 @@ def front_times(
         raise InputError("waves by arrival need a mesh of triangles, and this domain has none")
     value, never = u[..., 0], NEVER * config.time_scale
     is_active = value >= config.threshold
-    risen = (value - config.resting) / (config.threshold - config.resting)
+    risen = _risen(value, config)
     rising = torch.where(risen > LEAST_RISE, -torch.log(risen.clamp_min(LEAST_RISE)) / config.speed**2, never)
     starts = torch.stack([torch.where(is_active, 0, rising), torch.where(is_active, never, 0)])
     found = marched(config.speed * starts, batch) / config.speed
@@ -230,8 +232,6 @@ def _march_where_it_changes(
 
 MET_ACCURACY = 1e-6  # of sums along rays, in the network's unit of time, and of diffusion
 SLOWED_ACCURACY = 1e-4  # of a front slowed by its curvature, in the network's unit of time
-# The part of its curvature that a front carried across a mesh lacks: triangles, which cut corners, slow it too.
-CURVATURE_LACKED = 0.75
 # Rays are found so often, as curvature bends them. Each time changes a tenth of the last; some place between two ways that
 # are almost equally soon may never choose.
 N_BENDS = 4
@@ -248,15 +248,24 @@ class Rays:
 
     def before(self, field: Float[Tensor, "batch node feature"]) -> Float[Tensor, "batch node feature"]:
         """The field where each node's ray comes from."""
-        first, second = (field.gather(1, each[..., None].expand(field.shape)) for each in self.ends.unbind(-1))
+        first, second = (taken(field, each[..., None]) for each in self.ends.unbind(-1))
         return self.shares[..., :1] * first + self.shares[..., 1:] * second
 
-    def summed(self, field: Float[Tensor, "batch node feature"], accuracy: float) -> Float[Tensor, "batch node feature"]:
-        """The field's integral over time, along each node's ray from where it began."""
-        # A sum up to a node is that up to where its ray comes from, and what is added from there.
-        comes = (self.lasting > 0).to(field.dtype)
-        rows = torch.cat([torch.ones_like(comes), -comes * self.shares], dim=-1)
-        return solved(with_itself(self.ends), rows, self.lasting * field, torch.zeros_like(field), accuracy)
+    def bulge(self, field: Float[Tensor, "batch node 1"], batch: Batch) -> Float[Tensor, "batch node 1"]:
+        """How much more the field is there than `before` says, to which it is linear along the side: by its slopes."""
+        slope, points = slopes(field, batch), batch.points.expand(len(field), -1, -1)
+        first, second = (each[..., None] for each in self.ends.unbind(-1))
+        along = taken(points, second) - taken(points, first)
+        rise = taken(field, second) - taken(field, first)
+        # Hermite's cubic less the straight line.
+        at_first, at_second = ((taken(slope, each) * along).sum(-1, keepdim=True) - rise for each in (first, second))
+        share, other = self.shares.split(1, dim=-1)
+        return share * other * (share * at_first - other * at_second)
+
+    def carried(self, added: Float[Tensor, "batch node feature"], accuracy: float) -> Float[Tensor, "batch node feature"]:
+        """What is added at each node, summed up along the rays."""
+        rows = torch.cat([torch.ones_like(self.lasting), (self.lasting > 0) * -self.shares], dim=-1)
+        return solved(with_itself(self.ends), rows, added, torch.zeros_like(added), accuracy)
 
 
 def rays_of(ahead: Float[Tensor, "batch node 1"], batch: Batch, speed: float, *, only_forwards: bool = False) -> Rays:
@@ -283,50 +292,113 @@ def rays_of(ahead: Float[Tensor, "batch node 1"], batch: Batch, speed: float, *,
     return replace(rays, lasting=torch.where(comes, soonest / speed - rays.before(ahead), 0))
 
 
+def taken(
+    field: Float[Tensor, "batch node feature"], places: Int[Tensor, "batch node 1"]
+) -> Float[Tensor, "batch node feature"]:
+    """The field at one place for each node."""
+    return field.gather(1, places.expand(field.shape))
+
+
+THINNEST = 1e-3  # triangle that tells of slopes: its area, by the lengths of two sides
+
+
+def slopes(field: Float[Tensor, "batch node 1"], batch: Batch) -> Float[Tensor, "batch node dim"]:
+    """The field's gradient at each node: the mean of its triangles', by their size."""
+    first, second = to_ends(batch.points, batch)
+    rise, other_rise = to_ends(field, batch)
+    product = (first * second).sum(-1, keepdim=True)
+    squared, other_squared = (each.square().sum(-1, keepdim=True) for each in (first, second))
+    gradient = (other_squared * rise - product * other_rise) * first + (squared * other_rise - product * rise) * second
+    sizes, tiny = doubled_sizes(batch), torch.finfo(field.dtype).tiny
+    is_wide = sizes.square() > THINNEST**2 * squared * other_squared
+    total = torch.where(is_wide, gradient / sizes.clamp_min(tiny), 0).sum(2)
+    return total / torch.where(is_wide, sizes, 0).sum(2).clamp_min(tiny)
+
+
+def doubled_sizes(batch: Batch) -> Float[Tensor, "domain node triangle 1"]:
+    """Twice the area of each node's triangles, 0 of those that are none."""
+    first, second = to_ends(batch.points, batch)
+    squared, other_squared = (each.square().sum(-1, keepdim=True) for each in (first, second))
+    return (squared * other_squared - (first * second).sum(-1, keepdim=True).square()).clamp_min(0).sqrt()
+
+
+def to_ends(
+    field: Float[Tensor, "batch node feature"], batch: Batch
+) -> tuple[Float[Tensor, "batch node triangle feature"], Float[Tensor, "batch node triangle feature"]]:
+    """From each node to both ends of its triangles' sides opposite, how much the field differs."""
+    index = batch.ends.expand(len(field), -1, -1, -1).flatten(1)[..., None].expand(-1, -1, field.shape[-1])
+    first, second = (field.gather(1, index).unflatten(1, batch.ends.shape[1:]) - field[:, :, None, None]).unbind(3)
+    return first, second
+
+
 @torch.no_grad()
 def slowed_front(
     u: Float[Tensor, "batch node channel"], ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig
 ) -> Float[Tensor, "batch node 1"]:
     """When the front will arrive, slowed by its own curvature: speed^2 grad T . K grad T = (1 + div K grad T)^2.
 
-    ahead: when it would at its one speed. Howard's iteration: along given rays T - before(T) = lasting (1 - lacked S T /
-    inertia) is linear; what solves it has rays of its own.
+    ahead: when it would at its one speed. Howard's iteration: along given rays T - before(T) = lasting (1 - S T / inertia)
+    + bulge, which is that of the last T, is linear; what solves it has rays of its own.
     """
-    pulls = batch.couplings / batch.inertia[..., None].clamp_min(torch.finfo(ahead.dtype).tiny)
-    risen = (u - config.resting) / (config.threshold - config.resting)
-    is_told = (risen > LEAST_RISE) | (ahead <= 0) | (ahead >= NEVER * config.time_scale)
+    pulls = _pulls(batch)
+    is_told = (_risen(u, config) > LEAST_RISE) | (ahead <= 0) | (ahead >= NEVER * config.time_scale)
     now = ahead
     for _ in range(N_BENDS):
         rays = rays_of(now, batch, config.speed)
-        slowing = CURVATURE_LACKED * rays.lasting * pulls
+        slowing = rays.lasting * pulls
         rows = torch.cat([1 + slowing.sum(-1, keepdim=True), -rays.shares, -slowing], dim=-1)
         rows = torch.where(is_told, torch.eye(1, rows.shape[-1], dtype=rows.dtype, device=rows.device), rows)
         places = with_itself(torch.cat([rays.ends, batch.neighbors.expand(len(ahead), -1, -1)], dim=-1))
-        now = solved(places, rows, torch.where(is_told, ahead, rays.lasting), now, SLOWED_ACCURACY * config.time_scale)
+        right = torch.where(is_told, ahead, rays.lasting + torch.where(rays.lasting > 0, rays.bulge(now, batch), 0))
+        now = solved(places, rows, right, now, SLOWED_ACCURACY * config.time_scale)
     return now
 
 
 @torch.no_grad()
 def met_on_the_way(
-    ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig
+    u: Float[Tensor, "batch node channel"], ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig
 ) -> Float[Tensor, "batch node feature"]:
-    """What the front met on its ray to each place, summed over time; and its curvature there.
+    """What the front met on its ray to each place, summed over time; how long ago its ray began, and what it met by then;
+    and what it meets there.
 
-    Summed are: how much it runs along fibres; how much more around there; its curvature, which is the part of its speed that
-    a front loses: K's divergence of the gradient of times, whatever their unit.
+    That is: how much it runs along fibres; how coarse the mesh is to it; its curvature, which is the part of its speed that
+    it loses: K's divergence of the gradient of times, whatever their unit. A ray begins where u tells the time, and what it
+    met until then is what it meets there.
     """
 
-    def around(field: Tensor) -> Tensor:
-        return torch.cat(diffusion(field, batch, config.ray_times, MET_ACCURACY), dim=-1)
+    def around(field: Tensor) -> list[Tensor]:
+        return diffusion(field, batch, config.ray_times, MET_ACCURACY)
 
     rays = rays_of(ahead, batch, config.speed, only_forwards=True)
     points, fibres = (each.expand(len(ahead), -1, -1) for each in (batch.points, batch.fibres))
     way = points - rays.before(points)
     lengths = (way.square().sum(-1) * fibres.square().sum(-1)).clamp_min(torch.finfo(way.dtype).tiny)
     along = ((way * fibres).sum(-1).square() / lengths)[..., None]
-    curved = (around(ahead) - ahead) / ahead.new_tensor(config.ray_times)
-    met = rays.summed(torch.cat([along, around(along) - along, curved], dim=-1), MET_ACCURACY * config.time_scale)
-    return torch.cat([met, torch.where(rays.lasting > 0, torch.tanh(curved), 0)], dim=-1)
+    curved = (torch.cat(around(ahead), dim=-1) - ahead) / ahead.new_tensor(config.ray_times)
+    coarse = torch.stack(around(coarseness(ahead, batch, config))).mean(0)
+    met = torch.cat([along, coarse, curved], dim=-1)
+    begins = (_risen(u, config) > LEAST_RISE) & (rays.lasting > 0)
+    rays = replace(rays, shares=torch.where(begins, 0, rays.shares), lasting=torch.where(begins, ahead, rays.lasting))
+    begun = torch.where(begins, rays.lasting, 0)
+    added = torch.cat([rays.lasting * met, begun, begun * met], dim=-1)
+    there = torch.where(rays.lasting > 0, torch.tanh(met), 0)
+    return torch.cat([rays.carried(added, MET_ACCURACY * config.time_scale), there], dim=-1)
+
+
+def coarseness(ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig) -> Float[Tensor, "batch node 2"]:
+    """How coarse the mesh is to a front, in the network's unit of time: squared times from node to node, times the squared
+    speed, in the mean by couplings and by masses.
+
+    A wave u(t - T) on a mesh feels sum_j S_ij (T_j - T_i)^4 and sum_j M_ij (T_j - T_i)^2, which the PDE does not know: the
+    dispersion of finite elements. On the mesh cut in four, on which it was solved, both are a quarter.
+    """
+    others = batch.neighbors.expand(len(ahead), -1, -1)
+    passing = ahead.gather(1, others.flatten(1)[..., None]).unflatten(1, others.shape[1:])[..., 0] - ahead
+    by_couplings = config.speed**4 * (_pulls(batch) * passing**4).sum(-1, keepdim=True)
+    first, second = to_ends(ahead, batch)
+    sizes = doubled_sizes(batch)
+    squares = (sizes * (first.square() + second.square())).sum(2) / sizes.sum(2).clamp_min(torch.finfo(ahead.dtype).tiny)
+    return torch.cat([by_couplings, config.speed**2 * squares], dim=-1) / config.time_scale
 
 
 def with_itself(places: Int[Tensor, "batch node _"]) -> Int[Tensor, "batch node neighbor"]:
@@ -377,6 +449,16 @@ def _factorised(
     entries = rows.double().numpy().ravel(), (node, places.numpy().ravel())
     found = splu(csc_array(entries, shape=(len(places), len(places)))).solve(right.double().numpy())
     return torch.from_numpy(found).to(right.dtype)
+
+
+def _risen(u: Tensor, config: ArrivalConfig) -> Tensor:
+    """How far u has come from rest to the threshold."""
+    return (u - config.resting) / (config.threshold - config.resting)
+
+
+def _pulls(batch: Batch) -> Float[Tensor, "domain node slot"]:
+    """Couplings by inertia: S / inertia, whose rows sum up to nothing."""
+    return batch.couplings / batch.inertia[..., None].clamp_min(torch.finfo(batch.inertia.dtype).tiny)
 
 
 def _triangles(batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

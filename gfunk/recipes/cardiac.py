@@ -63,7 +63,7 @@ def _ours(training: TrainingConfig, network: ArrivalConfig | None = None) -> Var
     return Variant(
         name="ours",
         network=network,
-        view=View(discretisation=Fem(), n_modes=network.n_modes),
+        view=View(discretisation=Fem(), n_modes=network.n_modes, homogenises=bool(network.ray_times)),
         integrator=Direct(),
         training=training,
     )
@@ -295,10 +295,10 @@ atria_190 = Recipe(
 atria_many = Recipe(
     name="atria-many",
     about="action potentials on unseen left atria, 0 to 190 ms, learned from many more of them",
-    problem=AtriumProblem(pacing=AtrialPacing(every_ms=2.0, n_saves=95), n_sites=6),
-    n_train=240,
+    problem=AtriumProblem(pacing=AtrialPacing(every_ms=2.0, n_saves=95), n_sites=4),
+    n_train=320,
     n_val=16,
     n_test=20,
-    variants=(_ours(replace(OUR_TRAINING, epochs=680, n_sizes=8, validation_stride=5)),),
+    variants=(_ours(replace(OUR_TRAINING, epochs=400, n_sizes=8, validation_stride=5)),),
     smoke=replace(atria_190.smoke, n_train=6, ours=_our_smoke(epochs=80, stride=2, loss="l2")),
 )
