@@ -54,7 +54,7 @@ def make_run(folder: Path, variant: Variant, problem: RecipeProblem = toy_proble
 RAYS = replace(SMALL, ray_times=(0.002, 0.01))
 with_and_without_rays = pytest.mark.parametrize("name", ["waves", "rays"])
 # Curvature is a small difference of times, which torch diffuses in single precision.
-WITHIN = {"waves": 1e-5, "rays": 2e-4}
+WITHIN = {"waves": 1e-5, "rays": 2e-5}
 
 
 class Models:
@@ -246,15 +246,14 @@ def test_a_file_that_differs_from_its_network_is_not_written(tmp_path: Path, mon
     assert not (tmp_path / "model.pt2").exists()
 
 
-meshes = st.one_of(
+rough_meshes = st.one_of(
     st.builds(turning_square, st.floats(0.02, 0.1), ratio=st.floats(1, 50), seed=st.integers(0, 99)),
     st.builds(sliver_mesh, st.integers(0, 99)),
-    st.just(sphere(2)),
 )
 durations = st.lists(st.floats(0.001, 0.005), min_size=1, max_size=2)
 
 
-@given(domain=meshes, n=st.integers(1, 3))
+@given(domain=rough_meshes | st.just(sphere(2)), n=st.integers(1, 3))
 def test_fronts_in_numpy_are_those_of_torch(domain: Domain, n: int):
     config = ArrivalConfig()
     u = bumps(domain, n).astype(np.float64)
@@ -265,22 +264,41 @@ def test_fronts_in_numpy_are_those_of_torch(domain: Domain, n: int):
         np.testing.assert_allclose(one, other[..., 0].numpy(), rtol=1e-12, atol=1e-12)
 
 
-@settings(max_examples=12)
-@given(domain=meshes, seed=st.integers(0, 99), n=st.integers(1, 3), ray_times=durations)
-def test_what_fronts_meet_in_numpy_is_what_they_meet_in_torch(domain: Domain, seed: int, n: int, ray_times: list[float]):
-    config, rng = replace(RAYS, ray_times=tuple(ray_times)), np.random.default_rng(seed)
-    # Not at nodes: where a front comes from two sides at once, rounding tells which of them it is.
+def bumpy_sphere(seed: int) -> Domain:
+    """Without symmetry: where a front comes from two sides at once, rounding tells which of them it is."""
+    ball = sphere(2)
+    return make_domain(ball.points * np.random.default_rng(seed).uniform(0.9, 1.1, (ball.n_nodes, 1)), ball.cells)
+
+
+well_shaped = st.one_of(
+    st.builds(turning_square, st.floats(0.003, 0.02), ratio=st.floats(1, 9), seed=st.integers(0, 99)),
+    st.builds(bumpy_sphere, st.integers(0, 99)),
+)
+# Among thin triangles each bend makes more of the rounding of the last.
+bent = st.one_of(st.tuples(well_shaped, st.just(N_BENDS)), st.tuples(rough_meshes, st.just(1)))
+
+
+@settings(max_examples=8)
+@given(case=bent, seed=st.integers(0, 99), n=st.integers(1, 3), ray_times=durations)
+def test_what_fronts_meet_in_numpy_is_what_they_meet_in_torch(
+    case: tuple[Domain, int], seed: int, n: int, ray_times: list[float]
+):
+    (domain, n_bends), config, rng = case, replace(RAYS, ray_times=tuple(ray_times)), np.random.default_rng(seed)
+    # Not at nodes, for the same reason.
     near = domain.points[rng.integers(domain.n_nodes, size=n), None]
     centres = near + rng.uniform(0, 0.05, near.shape)
-    u = np.exp(-(((domain.points - centres) / 0.2) ** 2).sum(axis=2))
-    found = front_inputs(u, domain, laplacian(domain), front_of(config))
+    u = np.exp(-(((domain.points - centres) / 0.3) ** 2).sum(axis=2))
+    found = front_inputs(u, domain, laplacian(domain), replace(front_of(config), n_bends=n_bends, thinnest=0.3))
     batch, state = batch_of(domain, n_modes=1), torch.from_numpy(u)[..., None]
-    slowed = arrival.slowed_front(state, arrival.front_times(state, batch, config)[0], batch, config)
-    np.testing.assert_allclose(found["ahead"], slowed[..., 0].numpy(), rtol=0, atol=1e-9)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrival, "N_BENDS", n_bends)
+        # Else too few triangles were left out to tell.
+        patch.setattr(arrival, "THINNEST", 0.3)
         # Numpy diffuses to the last digits, and torch as far as it is told.
-        patch.setattr(arrival, "MET_ACCURACY", 1e-15)
+        patch.setattr(arrival, "MET_ACCURACY", 1e-12)
+        slowed = arrival.slowed_front(state, arrival.front_times(state, batch, config)[0], batch, config)
         expected = arrival.met_on_the_way(state, torch.from_numpy(found["ahead"])[..., None], batch, config).numpy()
+    np.testing.assert_allclose(found["ahead"], slowed[..., 0].numpy(), rtol=0, atol=1e-10)
     assert (np.abs(found["met"] - expected).max(axis=(0, 1)) <= 1e-8 * np.abs(expected).max(axis=(0, 1))).all()
 
 

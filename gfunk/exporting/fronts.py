@@ -113,7 +113,8 @@ def _slowed(
         rays = _rays(now, mesh)
         rows = one + (one - known) @ (diags_array(rays.lasting) @ mesh.rates - rays.before())
         right = np.where(is_known, ahead, rays.lasting + (rays.lasting > 0) * rays.bulge(now, mesh))
-        now = splu(csc_array(rows)).solve(right)
+        # Rounded, a front that was there at first might seem to be still ahead.
+        now = np.where(is_known, ahead, splu(csc_array(rows)).solve(right))
     return now
 
 
@@ -141,10 +142,10 @@ def _coarseness(ahead: Float[np.ndarray, " node"], mesh: _Mesh, front: Front) ->
     """How coarse the mesh is to a front, by couplings and by masses."""
     rates = mesh.rates.tocoo()
     node, other = rates.coords
-    by_couplings = np.bincount(node, -rates.data * (ahead[other] - ahead[node]) ** 4, minlength=len(ahead))
+    by_rates = np.bincount(node, rates.data * (ahead[other] - ahead[node]) ** 4, minlength=len(ahead))
     total = np.maximum(mesh.sizes.sum(axis=1), np.finfo(np.float64).tiny)
     by_masses = (mesh.sizes * (mesh.rises(ahead) ** 2).sum(axis=2)).sum(axis=1) / total
-    return np.stack([front.speed**4 * by_couplings, front.speed**2 * by_masses], axis=1) / front.time_scale
+    return np.stack([-(front.speed**4) * by_rates, front.speed**2 * by_masses], axis=1) / front.time_scale
 
 
 SMALLEST_WEIGHT = 1e-12  # of a polynomial; those left out fall faster and faster
