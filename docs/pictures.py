@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from gfunk import laplacian, load_pretrained, lowest_modes, pack
+from gfunk import load_pretrained, lowest_modes, pack
 from gfunk.activation import ACTIVE_MV
 from gfunk.figures import on_plane, pyplot
 from gfunk.operators.arrival import Arrival
+from gfunk.simulation import viewed_domain
 
 SEED = 200_000  # of the test split: never trained on
 PLACES = 3
@@ -21,8 +22,8 @@ def arrival_picture(path: Path, seed: int = SEED):
     operator, card = load_pretrained("rectangles")
     assert isinstance(operator, Arrival)
     sample, view = card.problem.sample(seed), card.variant.view
-    matrices = laplacian(sample.domain, view.discretisation)
-    batch = pack([(sample.domain, matrices, lowest_modes(matrices, view.n_modes))])
+    domain, matrices = viewed_domain(sample.domain, view)
+    batch = pack([(domain, matrices, lowest_modes(matrices, view.n_modes))])
     truth, offset, scale = sample.values[0], card.problem.offset, card.problem.scale
 
     u = (torch.from_numpy(truth[0]).float()[None, :, None] - offset) / scale

@@ -3,14 +3,15 @@
 import numpy as np
 import torch
 
-from gfunk import fibre_tensors, laplacian, load_pretrained, lowest_modes, make_domain, pack, unit_square
+from gfunk import fibre_tensors, load_pretrained, lowest_modes, make_domain, pack, unit_square
 from gfunk.rollout import rollout
+from gfunk.simulation import viewed_domain
 
 operator, card = load_pretrained("heat")
 square = unit_square(33)
 fibres = np.tile([np.cos(0.6), np.sin(0.6)], (square.n_nodes, 1))
 domain = make_domain(square.points, square.cells, fibre_tensors(fibres, 9.0, 1.0))
-matrices = laplacian(domain, card.variant.view.discretisation)
+domain, matrices = viewed_domain(domain, card.variant.view)
 batch = pack([(domain, matrices, lowest_modes(matrices, card.variant.view.n_modes))])
 points = batch.points[0]
 

@@ -19,7 +19,7 @@ from gfunk.bench import median_seconds, timed
 from gfunk.domain import Domain, interpolation
 from gfunk.errors import InputError
 from gfunk.figures import pyplot
-from gfunk.laplacian import Laplacian, laplacian
+from gfunk.laplacian import Laplacian
 from gfunk.operators.make import n_parameters
 from gfunk.physics.diffusion import HalfStep
 from gfunk.physics.monodomain import SCHEMES, Paced, Scheme, coupling, simulate_many
@@ -30,6 +30,7 @@ from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, FlatPacing
 from gfunk.replay import Replay
 from gfunk.resampling import surface_interpolation
 from gfunk.rollout import Adaptive, Direct, FlowMap, rollout
+from gfunk.simulation import viewed_domain
 from gfunk.spectrum import Spectrum, lowest_modes
 
 WaveProblem = RectangleProblem | FibreSquareProblem | AtriumProblem
@@ -367,8 +368,8 @@ def _operator_method(
 
 def _batches(study: _Study, variant: Variant) -> list[Batch]:
     """Each domain as the operator sees it, with its modes."""
-    domains = [each.kept for each in study.experiments]
-    matrices = [laplacian(domain, variant.view.discretisation) for domain in domains]
+    viewed = [viewed_domain(each.kept, variant.view) for each in study.experiments]
+    matrices = [each for _, each in viewed]
     n_modes = variant.view.n_modes
     if n_modes == 1:
         # Operators that use no modes get the constant, which is free.
@@ -377,7 +378,7 @@ def _batches(study: _Study, variant: Variant) -> list[Batch]:
         spectra = list(batched_modes(matrices, n_modes, device=study.device))
     else:
         spectra = [lowest_modes(each, n_modes) for each in matrices]
-    return [pack([each]).to(study.device) for each in zip(domains, matrices, spectra, strict=True)]
+    return [pack([(*each, spectrum)]).to(study.device) for each, spectrum in zip(viewed, spectra, strict=True)]
 
 
 def _constant_mode(matrices: Laplacian) -> Spectrum:

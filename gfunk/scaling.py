@@ -14,13 +14,14 @@ from gfunk.bench import forget_peak, median_seconds, peak_bytes, timed, whole_dr
 from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle
 from gfunk.errors import InputError
 from gfunk.experiments import seeded_operator
-from gfunk.laplacian import Laplacian, laplacian
+from gfunk.laplacian import Laplacian
 from gfunk.physics.monodomain import diffusivity
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import Recipe, RecipeProblem, Variant
 from gfunk.replay import Replay
 from gfunk.rollout import Direct, rollout
+from gfunk.simulation import viewed_domain
 from gfunk.spectrum import Spectrum, lowest_modes
 from gfunk.training import can_replay, make_optimizers, put_gradients, with_firsts
 
@@ -92,8 +93,7 @@ def measured(
         raise InputError(f"{modes[-1]} modes can't be had from {nodes[0]} nodes")
     rows = []
     for n_nodes in nodes:
-        domain = square(n_nodes, recipe.problem)
-        matrices = laplacian(domain, variant.view.discretisation)
+        domain, matrices = viewed_domain(square(n_nodes, recipe.problem), variant.view)
         packed = pack([(domain, matrices, random_modes(matrices, modes[-1]))])
         for n_modes in modes:
             solving = _eigensolve_seconds(matrices, n_modes, device)

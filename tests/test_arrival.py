@@ -32,6 +32,7 @@ from gfunk.errors import InputError
 from gfunk.operators import DirectOperator
 from gfunk.operators.arrival import (
     LEAST_RISE,
+    MOST_BENT,
     NEVER,
     TIMES_AT_ONCE,
     Arrival,
@@ -385,6 +386,22 @@ def test_a_ring_that_grows_is_late_by_the_logarithm_of_how_much_it_grew():
     far = (radius > 0.2) & (radius < 0.4)
     slope, _ = np.polyfit(np.log(radius[far]), speed**2 * (found - radius / speed)[far], 1)
     assert abs(slope - 1) < 0.07, slope
+
+
+@settings(max_examples=30)
+@given(domain=meshes, seed=seeds, speed=st.floats(1, 30))
+def test_on_any_triangles_a_slowed_front_arrives_not_before_where_u_tells_it_and_never_goes_mad(
+    domain: Domain, seed: int, speed: float
+):
+    config, batch = replace(RAYS, speed=speed), batch_of(domain, n_modes=1)
+    centre = domain.points[np.random.default_rng(seed).integers(domain.n_nodes)]
+    u = torch.from_numpy(np.exp(-((domain.points - centre) ** 2).sum(axis=1) / 0.02))[None, :, None]
+    ahead, _ = front_times(u, batch, config)
+    found = slowed_front(u, ahead, batch, config)
+    is_told = (u - config.resting) / (config.threshold - config.resting) > LEAST_RISE
+    torch.testing.assert_close(found[is_told], ahead[is_told], rtol=0, atol=0)
+    assert ((found > 0) == (ahead > 0)).all() and (found <= MOST_BENT * ahead).all()
+    assert met_on_the_way(u, found, batch, config).isfinite().all()
 
 
 @settings(max_examples=10)

@@ -29,7 +29,7 @@ from gfunk.exporting.fronts import Front, front_inputs
 from gfunk.exporting.networks import Exported, export_model, front_of
 from gfunk.laplacian import laplacian
 from gfunk.operators import arrival
-from gfunk.operators.arrival import LEAST_RISE, N_BENDS, NEVER, THINNEST, ArrivalConfig
+from gfunk.operators.arrival import LEAST_RISE, MOST_BENT, N_BENDS, NEVER, THINNEST, ArrivalConfig
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import RecipeProblem, Variant
 from gfunk.rollout import rollout
@@ -207,7 +207,7 @@ def test_a_file_says_all_that_is_needed_to_use_it(models: Models):
     front = json.loads(waves["front"])
     assert front == {
         "speed": 1.0, "resting": 0.0476, "threshold": 45 / 105, "time_scale": 10.0, "ray_times": [],
-        "least_rise": LEAST_RISE, "never": 10 * NEVER, "n_bends": N_BENDS, "thinnest": THINNEST,
+        "least_rise": LEAST_RISE, "never": 10 * NEVER, "n_bends": N_BENDS, "most_bent": MOST_BENT, "thinnest": THINNEST,
     }  # fmt: skip
     assert json.loads(rays["front"]) == front | {"ray_times": [0.002, 0.01]}
     assert json.loads(rays["inputs"])["met"]["axes"] == ["trajectory", "node", "feature"]

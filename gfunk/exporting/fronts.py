@@ -27,6 +27,7 @@ class Front:
     least_rise: float
     never: float
     n_bends: int
+    most_bent: float
     thinnest: float
 
 
@@ -91,7 +92,7 @@ def _inputs(u: Float[np.ndarray, " node"], mesh: _Mesh, front: Front) -> dict[st
     behind = _marched(np.where(is_active, front.never, 0), mesh)
     if not front.ray_times:
         return {"ahead": ahead, "behind": behind}
-    ahead = _slowed(ahead, is_told | (ahead <= 0) | (ahead >= front.never), mesh, front.n_bends)
+    ahead = _slowed(ahead, is_told | (ahead <= 0) | (ahead > front.never / 2), mesh, front)
     return {"ahead": ahead, "behind": behind, "met": _met(ahead, is_told, mesh, front)}
 
 
@@ -105,16 +106,16 @@ def _marched(start: Float[np.ndarray, " node"], mesh: _Mesh) -> Float[np.ndarray
 
 
 def _slowed(
-    ahead: Float[np.ndarray, " node"], is_known: Bool[np.ndarray, " node"], mesh: _Mesh, n_bends: int
+    ahead: Float[np.ndarray, " node"], is_known: Bool[np.ndarray, " node"], mesh: _Mesh, front: Front
 ) -> Float[np.ndarray, " node"]:
     """When the front will arrive, slowed by its own curvature, but where it is known."""
     known, one, now = diags_array(is_known * 1.0), eye_array(len(ahead)), ahead
-    for _ in range(n_bends):
+    for _ in range(front.n_bends):
         rays = _rays(now, mesh)
         rows = one + (one - known) @ (diags_array(rays.lasting) @ mesh.rates - rays.before())
         right = np.where(is_known, ahead, rays.lasting + (rays.lasting > 0) * rays.bulge(now, mesh))
-        # Rounded, a front that was there at first might seem to be still ahead.
-        now = np.where(is_known, ahead, splu(csc_array(rows)).solve(right))
+        found = splu(csc_array(rows)).solve(right).clip(ahead / front.most_bent, front.most_bent * ahead)
+        now = np.where(is_known, ahead, found)
     return now
 
 

@@ -25,7 +25,7 @@ from gfunk.errors import InputError
 from gfunk.experiments import operator_named
 from gfunk.exporting.fronts import Front
 from gfunk.exporting.units import problem_units
-from gfunk.operators.arrival import LEAST_RISE, N_BENDS, NEVER, THINNEST, Arrival, ArrivalConfig
+from gfunk.operators.arrival import LEAST_RISE, MOST_BENT, N_BENDS, NEVER, THINNEST, Arrival, ArrivalConfig
 from gfunk.physics.monodomain import diffusivity
 from gfunk.pretrained import pretrained_names, weights_folder
 from gfunk.recipes.atrium_data import AtriumProblem
@@ -198,7 +198,7 @@ def front_of(config: ArrivalConfig) -> Front:
     return Front(
         speed=config.speed, resting=config.resting, threshold=config.threshold, time_scale=config.time_scale,
         ray_times=config.ray_times, least_rise=LEAST_RISE, never=NEVER * config.time_scale, n_bends=N_BENDS,
-        thinnest=THINNEST,
+        most_bent=MOST_BENT, thinnest=THINNEST,
     )  # fmt: skip
 
 

@@ -235,6 +235,8 @@ SLOWED_ACCURACY = 1e-4  # of a front slowed by its curvature, in the network's u
 # Rays are found so often, as curvature bends them. Each time changes a tenth of the last; some place between two ways that
 # are almost equally soon may never choose.
 N_BENDS = 4
+# No curvature makes a front so many times as late, or as soon; among thin triangles, whose couplings push, a bend might.
+MOST_BENT = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,7 +343,7 @@ def slowed_front(
     + bulge, which is that of the last T, is linear; what solves it has rays of its own.
     """
     pulls = _pulls(batch)
-    is_told = (_risen(u, config) > LEAST_RISE) | (ahead <= 0) | (ahead >= NEVER * config.time_scale)
+    is_told = (_risen(u, config) > LEAST_RISE) | (ahead <= 0) | (ahead > NEVER / 2 * config.time_scale)
     now = ahead
     for _ in range(N_BENDS):
         rays = rays_of(now, batch, config.speed)
@@ -350,7 +352,9 @@ def slowed_front(
         rows = torch.where(is_told, torch.eye(1, rows.shape[-1], dtype=rows.dtype, device=rows.device), rows)
         places = with_itself(torch.cat([rays.ends, batch.neighbors.expand(len(ahead), -1, -1)], dim=-1))
         right = torch.where(is_told, ahead, rays.lasting + torch.where(rays.lasting > 0, rays.bulge(now, batch), 0))
-        now = solved(places, rows, right, now, SLOWED_ACCURACY * config.time_scale)
+        found = solved(places, rows, right, now, SLOWED_ACCURACY * config.time_scale)
+        # Rounded, a front that was there at first might seem to be still ahead.
+        now = torch.where(is_told, ahead, found.clamp(ahead / MOST_BENT, MOST_BENT * ahead))
     return now
 
 
