@@ -349,8 +349,8 @@ def doubts(domain: Domain, problem: AtriumProblem) -> tuple[str, ...]:
         )
     elif (turn := fibre_turn(domain)) > FAR_TURN * SEEN_TURN:
         said.append(
-            f"fibres turn by {turn:.0f} degrees per mm (mean); the model has only seen up to {SEEN_TURN:g}, and may find "
-            "the wave too early on rougher ones"
+            f"fibres turn by {turn:.0f} degrees per mm (mean); the model has only seen up to {SEEN_TURN:g}, and errs more "
+            "on rougher ones"
         )
     return tuple(said)
 
