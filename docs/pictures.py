@@ -1,5 +1,11 @@
-"""Pictures that no command draws. `python docs/pictures.py` makes docs/arrival.png: the wave of a test seed, taken apart."""
+"""Pictures that no command draws. `python docs/pictures.py` makes all of them, or those named: arrival, worst-atria, ...
 
+docs/arrival.png is the wave of a test seed, taken apart; docs/worst-*.png are the worst predictions of the recorded tests.
+"""
+
+import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +14,24 @@ import torch
 
 from gfunk import load_pretrained, lowest_modes, pack
 from gfunk.activation import ACTIVE_MV
-from gfunk.figures import on_plane, pyplot
+from gfunk.batch import pack_trajectories
+from gfunk.experiments import evaluate_reported
+from gfunk.figures import comparison_picture, on_plane, pyplot
 from gfunk.operators.arrival import Arrival
-from gfunk.simulation import viewed_domain
+from gfunk.recipes.book import recipe_named
+from gfunk.recipes.tissue_data import TissueProblem
+from gfunk.rollout import rollout
+from gfunk.simulation import prepared, viewed_domain
+from gfunk.store import Sample
 
 SEED = 200_000  # of the test split: never trained on
 PLACES = 3
+# Of each shipped model's test: seed, and number among the waves of that seed.
+WORST = {
+    "heat": (200_001, 0), "rectangles": (200_007, 0), "random-fibres": (200_070, 0), "single-atrium": (200_000, 52),
+    "atria": (200_003, 91),
+}  # fmt: skip
+N_MOMENTS = 4
 
 
 @torch.no_grad()
@@ -65,5 +83,49 @@ def arrival_picture(path: Path, seed: int = SEED):
     plt.close(figure)
 
 
+def worst_picture(path: Path, name: str) -> float:
+    """A shipped model's worst wave beside the truth, at the reported times where it errs most; returns its relative l2."""
+    operator, card = load_pretrained(name)
+    problem, (seed, number) = recipe_named(name).problem, WORST[name]
+    sample = one_trajectory(problem, seed, number)
+    data = pack_trajectories([prepared(sample, card.variant.view, None)], offset=problem.offset, scale=problem.scale)
+    found = evaluate_reported(operator, card.variant, problem, data)
+    [row] = found.rows
+    with torch.no_grad():
+        steps = torch.diff(data.times).tolist()
+        values = rollout(operator.eval(), data.values[:, 0], data.batch, steps, card.variant.integrator)[0, :, :, 0]
+    prediction = values.double().numpy() * problem.scale + problem.offset
+    worst_times = np.sort(np.array(found.times)[np.argsort(row.rel_l2_by_time)[-N_MOMENTS:]])
+    columns = np.searchsorted(sample.times, worst_times - 1e-6).tolist()
+    units = {"unit": "mV", "time_unit": "ms"} if isinstance(problem, TissueProblem) else {}
+    title = f"{name}, the worst test case: seed {seed}, number {number}, relative l2 {row.rel_l2:.4f}"
+    comparison_picture(path, sample.domain, sample.times, sample.values[0], prediction, title, columns, **units)
+    make_small(path)
+    return row.rel_l2
+
+
+def one_trajectory(problem: Any, seed: int, number: int) -> Sample:
+    """One of a seed's trajectories; the others of an atrium, ninety-nine, are not solved."""
+    if not isinstance(problem, TissueProblem):
+        return problem.sample(seed)
+    experiment = problem.experiment(seed)
+    return next(problem.solved([replace(experiment, stimuli=(experiment.stimuli[number],))], "cpu"))
+
+
+def make_small(path: Path):
+    """With 256 colours, a fifth of the size."""
+    from PIL import Image  # comes with matplotlib
+
+    with Image.open(path) as picture:
+        # By how far colours reach, not by how often they are used: the few places that are wrong would turn grey. Then each
+        # is the mean of what it stands for: else the many that are right would not be white.
+        few = picture.convert("RGB").quantize(method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
+
+
+PICTURES = {"arrival": arrival_picture} | {f"worst-{name}": partial(worst_picture, name=name) for name in WORST}
+
 if __name__ == "__main__":
-    arrival_picture(Path(__file__).parent / "arrival.png")
+    for name in sys.argv[1:] or PICTURES:
+        made = PICTURES[name](Path(__file__).parent / f"{name}.png")
+        print(name if made is None else f"{name}: relative l2 {made:.6f}")

@@ -2,7 +2,7 @@
 
     gfunk export heat --out heat.onnx
     gfunk simulate heat --split test --n 1 --out data/heat
-    python examples/onnx_prediction.py heat.onnx data/heat/test 200000
+    python examples/7_onnx_prediction.py heat.onnx data/heat/test 200000
 
 The same with `rectangles` in place of `heat`: waves, for which the times of their fronts have to be found first.
 """

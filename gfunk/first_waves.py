@@ -3,7 +3,7 @@
 In ten milliseconds a wave gets only so far. All that it can't have reached is at rest, and need not be stepped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ from gfunk.domain import Domain, halved, make_domain
 from gfunk.operators.arrival import NEVER, marched
 from gfunk.physics.diffusion import HalfStep
 from gfunk.physics.models import CELLS
-from gfunk.physics.monodomain import can_compile, coupling, simulate_many
+from gfunk.physics.monodomain import Paced, can_compile, coupling, simulate_many
 from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes.tissue_data import Pacing
 from gfunk.surface import edge_lengths
@@ -32,6 +32,8 @@ QUIET_MV = 0.05  # of 105: where a patch was cut out, v may have changed by no m
 COMPILED_FROM = 2e6
 # Fewer nodes are stepped by one thread: on two idle cores two are no faster, on busy ones they were ten times slower.
 THREADED_FROM = 50_000
+
+Solve = Callable[..., list[Paced]]  # called as `simulate_many` is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +58,13 @@ def first_waves(
     compiles: bool | None = None,
     margin_ms: float = MARGIN_MS,
     patched: bool | None = None,
+    solve: Solve = simulate_many,
 ) -> list[FirstWave]:
     """One wave a stimulus, on the nodes of the domain, all solved together on its triangles halved n_halvings times.
 
     batch: the domain, packed alone; it says on which device to work. whole: the `coupling` of the halved domain: with it all
     patches take the solver's steps on the whole of it. compiles: None decides by the number of nodes. patched: near each
-    stimulus alone; None: but on a GPU, which steps all of the domain sooner than patches are made.
+    stimulus alone; None: but on a GPU, which steps all of the domain sooner than patches are made. solve: for patches.
     """
     if patched is None:
         patched = batch.points.device.type != "cuda"
@@ -78,7 +81,7 @@ def first_waves(
         n_nodes = sum(patch.tissue.n_nodes for patch in patches)
         device = batch.points.device
         with threads_for(n_nodes):
-            waves = simulate_many(
+            waves = solve(
                 [patch.tissue for patch in patches],
                 [[[stimuli[number]]] for number in open_],
                 times_ms,

@@ -3,6 +3,7 @@ predicted by an operator, all carried back."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import floor
@@ -21,7 +22,7 @@ from gfunk.batch import Batch, pack
 from gfunk.domain import Domain, halved, make_domain
 from gfunk.errors import InputError
 from gfunk.experiments import active_from, chosen_device, operator_named, trust_in
-from gfunk.first_waves import FirstWave, compiling_pays, first_waves, threads_for
+from gfunk.first_waves import FirstWave, Solve, compiling_pays, first_waves, threads_for
 from gfunk.nearest import OntoSurface, nearest_on_triangles
 from gfunk.norms import relative_energy, relative_l2
 from gfunk.operators.arrival import Arrival
@@ -54,6 +55,9 @@ FAR_K, FAR_RATIO = 2.0, 1.5
 SEEN_TURN, FAR_TURN = 4.0, 2.0
 N_OPENINGS = 5  # of an atrium
 TIMES_AT_ONCE = 16  # carried back; more would only take memory
+# Where the wave has been for a while, v would jump by some mV as the operator takes over: what it misses then is added,
+# and fades, e times in so long. At the front itself, which moves on, that would be wrong.
+BEHIND_MS, FADING_MS = 1.0, 2.0
 
 Stage = Callable[[str, float], None]
 
@@ -196,11 +200,12 @@ def predicted(
     times_ms: Float[np.ndarray, " time"],
     *,
     compiles: bool | None = None,
+    solve: Solve = simulate_many,
     on_stage: Stage = lambda _name, _seconds: None,
 ) -> list[Prediction]:
     """The waves of some protocols, each a stimulus at one or several sites; times since the stimulus.
 
-    compiles: for the solver's part; None decides by how much there is to do.
+    compiles: for the solver's part; None decides by how much there is to do. solve: what does that part near each stimulus.
     """
     times = checked_times(times_ms, ready.first_ms)
     stages = _Stages(on_stage)
@@ -209,9 +214,9 @@ def predicted(
     places = _places(ready, protocols)
     is_early = times <= ready.first_ms
     with stages("first wave"):
-        firsts = _first_waves(ready, places, np.union1d(times[is_early], ready.first_ms), compiles)
+        firsts = _first_waves(ready, places, np.union1d(times[is_early], ready.first_ms), compiles, solve)
     with stages("operator"):
-        later = _predicted_later(ready, np.stack([first.values_mV[-1] for first in firsts]), times[~is_early])
+        later = _predicted_later(ready, firsts, times[~is_early])
     rows = []
     with stages("carry back"):
         for first, sites, (values, arrival) in zip(firsts, places, later, strict=True):
@@ -252,7 +257,7 @@ def predicted_activation(
     rows = np.empty((len(firsts), ready.domain.n_nodes), dtype=np.float32)
     if not isinstance(ready.operator, Arrival):
         for row, first in zip(rows, firsts, strict=True):
-            ((values, _),) = _predicted_later(ready, first.values_mV, times[times > ready.first_ms])
+            ((values, _),) = _predicted_later(ready, [first], times[times > ready.first_ms])
             row[:] = _activation(ready, first, times, values, None)
         return rows
     at_once = at_once or (1 if ready.device.type == "cpu" else max(1, len(firsts)))
@@ -439,11 +444,15 @@ def _places(ready: Ready, protocols: Sequence[Sequence[Place | str]]) -> list[Fl
 
 
 def _first_waves(
-    ready: Ready, places: Sequence[Float[np.ndarray, "_ 3"]], times_ms: Float[np.ndarray, " time"], compiles: bool | None
+    ready: Ready,
+    places: Sequence[Float[np.ndarray, "_ 3"]],
+    times_ms: Float[np.ndarray, " time"],
+    compiles: bool | None,
+    solve: Solve = simulate_many,
 ) -> list[FirstWave]:
     firsts = first_waves(
         ready.even, ready.batch, [stimulus_at(ready, sites) for sites in places], times_ms, ready.problem.pacing,
-        ready.problem.n_halvings, whole=ready.coupling, compiles=compiles,
+        ready.problem.n_halvings, whole=ready.coupling, compiles=compiles, solve=solve,
     )  # fmt: skip
     for first, sites in zip(firsts, places, strict=True):
         _check_uncovered(ready, first, sites)
@@ -460,25 +469,49 @@ def _check_uncovered(ready: Ready, first: FirstWave, sites: Float[np.ndarray, "p
 
 @torch.no_grad()
 def _predicted_later(
-    ready: Ready, firsts_mV: Float[np.ndarray, "batch node"], times_ms: Float[np.ndarray, " time"]
+    ready: Ready, firsts: Sequence[FirstWave], times_ms: Float[np.ndarray, " time"]
 ) -> list[tuple[Float[np.ndarray, "time node"], Float[np.ndarray, " node"] | None]]:
     """Values at the times, in mV, and when the wave arrives, if the operator can tell; all after the first time."""
     operator, batch, offset, scale = ready.operator, ready.batch, ready.problem.offset, ready.problem.scale
     since = times_ms - ready.first_ms
     found = []
-    for first in (torch.from_numpy(firsts_mV).to(ready.device) - offset) / scale:
-        u, arrival = first[None, :, None], None
+    for first in firsts:
+        u, arrival = (torch.from_numpy(first.values_mV[-1]).to(ready.device)[None, :, None] - offset) / scale, None
         if isinstance(operator, Arrival):
             # As a rollout would, but what is found on the way is kept.
             with threads_for(ready.even.n_nodes):
                 known = operator.first(u, batch)
-            told = operator.arrival(known, batch)
-            values = operator.values(known, *told, batch, torch.from_numpy(since).to(u))
+                told = operator.arrival(known, batch)
+            values = _told_values(operator, known, *told, batch, torch.from_numpy(np.append(0.0, since)).to(u))
+            is_behind = torch.from_numpy(first.activation_ms <= ready.first_ms - BEHIND_MS).to(u.device)[:, None]
+            fading = torch.from_numpy(np.exp(-since / FADING_MS)).to(u)[:, None, None]
+            values = values[:, 1:] + fading * torch.where(is_behind, u - values[:, 0], 0)[:, None]
             arrival = told[0][0, :, 0].cpu().numpy() + np.float32(ready.first_ms)
         else:
             values = rollout(operator, u, batch, np.diff(since, prepend=0.0).tolist(), ready.variant.integrator)[:, 1:]
         found.append(((values[0, :, :, 0] * scale + offset).cpu().numpy(), arrival))
     return found
+
+
+def _told_values(
+    operator: Arrival,
+    known: Float[Tensor, "batch _ input"],
+    arrival: Float[Tensor, "batch _ 1"],
+    latents: Float[Tensor, "batch _ feature"],
+    batch: Batch,
+    times: Float[Tensor, " time"],
+) -> Float[Tensor, "batch time _ channel"]:
+    """As the operator tells them; on a CPU each time alone, as its cache holds no more: that takes 0.4 of the time."""
+    if times.device.type != "cpu":
+        return operator.values(known, arrival, latents, batch, times)
+
+    @torch.no_grad()
+    def at(some: Tensor) -> Tensor:
+        return operator.values(known, arrival, latents, batch, some)
+
+    # A thread for each time, not all threads for each: those wait for each other wherever a core has something else to do.
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool, threads_for(0):
+        return torch.cat(list(pool.map(at, times.split(1))), dim=1)
 
 
 def _arrivals(ready: Ready, operator: Arrival, u: Float[Tensor, "batch _ channel"]) -> Float[np.ndarray, "batch _"]:

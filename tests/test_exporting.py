@@ -38,7 +38,7 @@ from gfunk.settings import to_json
 from gfunk.store import Sample, read_object, write_arrays, write_json, write_sample
 
 ROOT = Path(__file__).parent.parent
-EXAMPLE = ROOT / "examples" / "onnx_prediction.py"
+EXAMPLE = ROOT / "examples" / "7_onnx_prediction.py"
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gfunk import pareto
+from gfunk.batch import Batch, pack
 from gfunk.checkpoints import save_weights
 from gfunk.cli import main
 from gfunk.errors import InputError
@@ -36,10 +37,11 @@ from gfunk.pareto import (
 from gfunk.physics.monodomain import SCHEMES
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import Variant
-from gfunk.recipes.tissue_data import FlatPacing, RectangleProblem
+from gfunk.recipes.tissue_data import FibreSquareProblem, FlatPacing, RectangleProblem
 from gfunk.rollout import Direct, FlowMap
 from gfunk.runs import RunCard, write_card
-from gfunk.simulation import View
+from gfunk.simulation import View, viewed_domain
+from gfunk.spectrum import lowest_modes
 from gfunk.store import read_json
 
 CPU = torch.device("cpu")
@@ -76,6 +78,16 @@ class Still(nn.Module):
 
     def forward(self, u: torch.Tensor, batch: object, tau: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(u)
+
+
+class Watching(Still):
+    """Remembers what it was given to see."""
+
+    seen: Batch
+
+    def forward(self, u: torch.Tensor, batch: Batch, tau: torch.Tensor) -> torch.Tensor:
+        self.seen = batch
+        return super().forward(u, batch, tau)
 
 
 def still() -> Contender:
@@ -218,6 +230,22 @@ def test_operators_see_the_kept_points_and_steps_between_reported_times_tell_no_
     assert all(each.nodes == round(np.mean([toy.experiment(seed).kept.n_nodes for seed in SEEDS])) for each in operators)
     assert arrives.rel_l2 > 0 and steps.rel_l2 > 0 and steps.lat_error_ms is None
     assert len(comparison.answers()) == len(operators)
+
+
+def test_an_operator_sees_domains_by_its_own_view(monkeypatch: pytest.MonkeyPatch):
+    try_little(monkeypatch)
+    # Fibres must bend: where all K is one, it is its own mean.
+    problem = FibreSquareProblem(pacing=replace(toy.pacing, n_saves=2), side_mm=4.2)
+    watching, view = Watching(), View(discretisation=Fem(), n_modes=6, homogenises=True)
+    variant = replace(stepping().variant, view=view)
+    compared(problem, SEEDS[:1], [Contender(name="toy", operator=watching, variant=variant)], device=CPU, refine=2)
+    kept = problem.experiment(SEEDS[0]).kept
+    for homogenises in (True, False):
+        domain, matrices = viewed_domain(kept, replace(view, homogenises=homogenises))
+        expected = pack([(domain, matrices, lowest_modes(matrices, view.n_modes))])
+        for name in ("fibres", "couplings", "eigenvalues"):
+            seen = torch.allclose(getattr(watching.seen, name), getattr(expected, name), rtol=1e-4)
+            assert seen == homogenises, name
 
 
 def test_an_operator_that_keeps_the_first_state_errs_by_how_much_the_wave_moves(

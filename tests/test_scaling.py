@@ -15,6 +15,7 @@ from gfunk.laplacian import fem_laplacian
 from gfunk.recipes.book import recipe_named
 from gfunk.recipes.recipe import Recipe
 from gfunk.scaling import Row, Scaling, exponent, measured, random_modes, square
+from gfunk.simulation import viewed_domain
 from gfunk.store import read_json
 
 CPU = torch.device("cpu")
@@ -110,6 +111,25 @@ def test_any_other_failure_is_not_taken_for_a_full_memory(monkeypatch: pytest.Mo
     recipe = small(recipe_named("rectangles"))
     with pytest.raises(RuntimeError, match="shapes differ"):
         measured(recipe, recipe.variant("ours"), [100], [4], batch_size=1, device=CPU)
+
+
+def test_what_is_measured_is_the_square_as_the_variant_sees_it(monkeypatch: pytest.MonkeyPatch):
+    seen = []
+
+    def costs(*given: object) -> dict[str, None]:
+        seen.append(given[2])
+        return dict.fromkeys(("iteration_ms", "epoch_seconds", "predict_ms", "memory_mib"))
+
+    monkeypatch.setattr(scaling, "_costs", costs)
+    recipe = recipe_named("random-fibres")
+    variant = recipe.variant("ours")
+    # On a square all K is one: what a turned view sees is another K all the same.
+    variant = replace(variant, view=replace(variant.view, rotation_degrees=30.0))
+    measured(recipe, variant, [100], [4], batch_size=1, device=CPU)
+    [batch] = seen
+    expected, _ = viewed_domain(square(100, recipe.problem), variant.view)
+    np.testing.assert_allclose(batch.points[0], expected.points, atol=1e-5)
+    np.testing.assert_allclose(batch.fibres[0], expected.fibres, atol=1e-6)
 
 
 def test_networks_without_modes_and_too_many_modes_are_refused():

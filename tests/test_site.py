@@ -141,13 +141,13 @@ def test_the_way_from_a_file_to_a_picture_can_be_walked(tmp_path: Path, monkeypa
 
 def test_the_page_on_an_own_pde_is_the_example():
     """Blank lines between blocks apart."""
-    told, example = "\n".join(blocks(DOCS / "own-pde.md", "python")), (ROOT / "examples" / "own_pde.py").read_text()
+    told, example = "\n".join(blocks(DOCS / "own-pde.md", "python")), (ROOT / "examples" / "6_own_pde.py").read_text()
     assert [line for line in told.splitlines() if line] == [line for line in example.splitlines() if line]
 
 
 def test_an_own_pde_is_learned():
     one_core = os.environ | {"OMP_NUM_THREADS": "1"}
-    said = subprocess.check_output([sys.executable, ROOT / "examples" / "own_pde.py"], env=one_core, text=True)
+    said = subprocess.check_output([sys.executable, ROOT / "examples" / "6_own_pde.py"], env=one_core, text=True)
     errors = {name: float(error) for name, error in re.findall(r"^(.+): ([\d.]+)$", said, flags=re.MULTILINE)}
     assert errors["diffusion alone"] > 0.3
     assert errors["learned"] < 0.04

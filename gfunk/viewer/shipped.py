@@ -1,14 +1,18 @@
 """The predictor the viewer comes with: a shipped model, or a trained run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from gfunk.domain import Domain
-from gfunk.physics.monodomain import SCHEMES
+import torch
+
+from gfunk.domain import Domain, halved
+from gfunk.experiments import chosen_device
+from gfunk.physics.monodomain import SCHEMES, can_compile
 from gfunk.prediction import Prediction, Ready, asked_times, compared, made_ready, predicted
 from gfunk.trust import said
+from gfunk.viewer.elsewhere import SolverElsewhere
 from gfunk.viewer.predictor import Beside, Say, Site, Wave
 
 # What follows each stage.
@@ -22,15 +26,23 @@ class ModelPredictor:
     until_ms: float = 100.0
     every_ms: float = 1.0
     cache: Path | Literal["user"] | None = "user"  # where even meshes and modes are kept
+    solver: SolverElsewhere = field(default_factory=SolverElsewhere)
 
     def made_ready(self, domain: Domain, say: Say) -> Ready:
         say("model")
-        return made_ready(domain, self.model, device=self.device, cache=self.cache, on_stage=_then(say))
+        compiles = chosen_device(self.device).type == "cpu" and can_compile(torch.device("cpu"))
+        if compiles:
+            self.solver.start()
+        ready = made_ready(domain, self.model, device=self.device, cache=self.cache, on_stage=_then(say))
+        if compiles:
+            pacing = ready.problem.pacing
+            self.solver.prepare(halved(ready.even, ready.problem.n_halvings), ready.coupling, pacing.cell, pacing.scheme)
+        return ready
 
     def predicted(self, ready: Ready, sites: Sequence[Site], say: Say) -> Wave:
         say("first wave")
         times = asked_times(self.until_ms, self.every_ms)
-        (found,) = predicted(ready, [sites], times, on_stage=_then(say))
+        (found,) = predicted(ready, [sites], times, solve=self.solver, on_stage=_then(say))
         return Wave(
             times_ms=found.times_ms, values_mV=found.values_mV, activation_ms=found.activation_ms,
             seconds=found.seconds, warnings=found.warnings, origin=found,
