@@ -59,6 +59,9 @@ TIMES_AT_ONCE = 16  # carried back; more would only take memory
 # and fades, e times in so long. At the front itself, which moves on, that would be wrong.
 BEHIND_MS, FADING_MS = 1.0, 2.0
 
+# Of its arrival, in the network's unit of time; and how finely that is looked through.
+RISEN_WITHIN, N_RISES = 0.1, 17
+
 Stage = Callable[[str, float], None]
 
 
@@ -486,7 +489,7 @@ def _predicted_later(
             is_behind = torch.from_numpy(first.activation_ms <= ready.first_ms - BEHIND_MS).to(u.device)[:, None]
             fading = torch.from_numpy(np.exp(-since / FADING_MS)).to(u)[:, None, None]
             values = values[:, 1:] + fading * torch.where(is_behind, u - values[:, 0], 0)[:, None]
-            arrival = told[0][0, :, 0].cpu().numpy() + np.float32(ready.first_ms)
+            arrival = _activated(operator, known, *told)[0].cpu().numpy() + np.float32(ready.first_ms)
         else:
             values = rollout(operator, u, batch, np.diff(since, prepend=0.0).tolist(), ready.variant.integrator)[:, 1:]
         found.append(((values[0, :, :, 0] * scale + offset).cpu().numpy(), arrival))
@@ -518,7 +521,21 @@ def _arrivals(ready: Ready, operator: Arrival, u: Float[Tensor, "batch _ channel
     """When each wave comes, in ms, from what it is at the first time."""
     with threads_for(ready.even.n_nodes):
         known = operator.first(u, ready.batch)
-    return operator.arrival(known, ready.batch)[0][..., 0].cpu().numpy() + np.float32(ready.first_ms)
+    return _activated(operator, known, *operator.arrival(known, ready.batch)).cpu().numpy() + np.float32(ready.first_ms)
+
+
+def _activated(
+    operator: Arrival,
+    known: Float[Tensor, "batch _ input"],
+    arrival: Float[Tensor, "batch _ 1"],
+    latents: Float[Tensor, "batch _ feature"],
+) -> Float[Tensor, "batch _"]:
+    """When u rises through the threshold: near its arrival, but nobody told the profile to do so at that very time."""
+    since = torch.linspace(-RISEN_WITHIN, RISEN_WITHIN, N_RISES).to(arrival) * operator.config.time_scale
+    place = torch.cat([known[..., :1], latents], dim=-1)
+    rising = operator.profile(since[:, None, None].expand(len(arrival), -1, arrival.shape[1], 1), place)[..., 0]
+    late = activation_times(rising, since, operator.config.threshold)
+    return arrival[..., 0] + late.nan_to_num(0.0).to(arrival)
 
 
 def _activation(

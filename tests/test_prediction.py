@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from problems import batch_of, random_rotation, relabelled, shaken_box, turned
 from toy_surfaces import ACROSS, EDGE_MM, PROBLEM, egg, fibrous, strip, write_untrained
 
+from gfunk import load_pretrained, prediction
 from gfunk.activation import ACTIVE_MV
 from gfunk.atria.synthetic import left_atrium
 from gfunk.batch import TrajectorySet
 from gfunk.domain import Domain, fibre_tensors, halved, homogenised, make_domain, rectangle, refined
 from gfunk.errors import InputError
 from gfunk.evaluation import evaluate
+from gfunk.operators.arrival import Arrival
 from gfunk.physics.monodomain import simulate_many
 from gfunk.prediction import (
     BEHIND_MS,
@@ -145,6 +147,20 @@ def test_a_view_that_homogenises_is_the_operators_alone(run: Path, tmp_path: Pat
     waves = [predicted(each, [[100]], TIMES)[0].values_mV for each in (plain, seen)]
     is_early = TIMES <= 10.0
     assert np.abs(waves[0] - waves[1])[is_early].max() < 1e-3 * SCALE_MV < np.abs(waves[0] - waves[1])[~is_early].max()
+
+
+@torch.no_grad()
+def test_activation_is_when_values_rise_through_the_threshold_not_when_the_network_says_arrival():
+    operator, _ = load_pretrained("atria")
+    assert isinstance(operator, Arrival)
+    n_nodes = 50
+    known = torch.full((1, n_nodes, 3), operator.config.resting)
+    latents = 0.1 * torch.randn(1, n_nodes, operator.config.n_latents, generator=torch.Generator().manual_seed(0))
+    arrival = torch.linspace(5, 60, n_nodes)[None, :, None]
+    late = prediction._activated(operator, known, arrival, latents)[..., None] - arrival
+    assert late.abs().max() < 1 and (late != 0).any()
+    then = operator.profile(late[:, None], torch.cat([known[..., :1], latents], dim=-1))[:, 0]
+    assert (then - operator.config.threshold).abs()[late != 0].max() < 0.02
 
 
 def test_where_the_wave_does_not_come_in_time_it_has_no_time(ready: Ready, wave: Prediction):
