@@ -26,6 +26,8 @@ def bench(options: argparse.Namespace):
         _bench_scale(options)
     elif options.recipe == "atria":
         _bench_atria(options)
+    elif options.recipe == "predict":
+        _bench_predict(options)
     else:
         _bench_operators(options)
 
@@ -95,6 +97,32 @@ def _bench_atria(options: argparse.Namespace):
         record(options.record, {"recipe": "atria", "label": "survey", **answer}, options.words, chosen_device("cpu"))
     people.print(f"{answer['valid']} of {len(atria)} atria are valid")
     show(options.json, answer, rows)
+
+
+def _bench_predict(options: argparse.Namespace):
+    from gfunk.atria.synthetic import left_atrium
+    from gfunk.experiments import chosen_device
+    from gfunk.prediction_cost import prediction_cost
+    from gfunk.records import hardware, record
+    from gfunk.simulation import FIRST_SEED
+
+    if options.record is not None:
+        check_writable(options.record)
+    [model, *more] = options.run or ["atria"]
+    if more:
+        raise InputError("bench predict takes one --run")
+    device = chosen_device(options.device)
+    seed = FIRST_SEED["val"] if options.seed is None else options.seed
+    with bar("predicting", 4) as advance:
+        found = prediction_cost(left_atrium(seed, options.edge), model, 90.0, options.n, str(device), advance)
+    rows = [
+        {"what": row.what, "nodes": row.nodes, "waves": row.waves, **row.seconds, "together": row.together} for row in found
+    ]
+    answer = {"device": hardware(device), "seed": seed, "edge_mm": options.edge, "until_ms": 90.0, "rows": rows}
+    if options.record is not None:
+        record(options.record, {"recipe": model, "label": "predict", **answer}, options.words, device)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    show(options.json, answer, [{name: row.get(name) for name in columns} for row in rows])
 
 
 def _bench_pareto(options: argparse.Namespace):
