@@ -15,7 +15,7 @@ from gfunk.activation import ACTIVE_MV
 from gfunk.batch import Batch
 from gfunk.domain import Domain, halved, make_domain
 from gfunk.operators.arrival import NEVER, marched
-from gfunk.physics.diffusion import HalfStep
+from gfunk.physics.diffusion import HalfStep, Solving
 from gfunk.physics.models import CELLS
 from gfunk.physics.monodomain import Paced, can_compile, coupling, simulate_many
 from gfunk.physics.stimulus import Stimulus
@@ -54,22 +54,21 @@ def first_waves(
     pacing: Pacing,
     n_halvings: int,
     *,
-    whole: HalfStep | None = None,
+    whole: Solving | None = None,
     compiles: bool | None = None,
     margin_ms: float = MARGIN_MS,
-    patched: bool | None = None,
+    everywhere: tuple[Domain, HalfStep] | None = None,
     solve: Solve = simulate_many,
 ) -> list[FirstWave]:
     """One wave a stimulus, on the nodes of the domain, all solved together on its triangles halved n_halvings times.
 
-    batch: the domain, packed alone; it says on which device to work. whole: the `coupling` of the halved domain: with it all
-    patches take the solver's steps on the whole of it. compiles: None decides by the number of nodes. patched: near each
-    stimulus alone; None: but on a GPU, which steps all of the domain sooner than patches are made. solve: for patches.
+    batch: the domain, packed alone; it says on which device to work. whole: `solving` of the halved domain: with it all
+    patches are solved as the whole of it would be. compiles: None decides by the number of nodes. everywhere: the halved
+    domain and its `coupling`: all of it is stepped, not patches alone; a GPU does so sooner than patches are made. solve:
+    for patches.
     """
-    if patched is None:
-        patched = batch.points.device.type != "cuda"
-    if not patched:
-        return _everywhere(domain, batch, stimuli, times_ms, pacing, n_halvings, whole, compiles)
+    if everywhere is not None:
+        return _everywhere(domain, batch, stimuli, times_ms, pacing, *everywhere, compiles)
     until, resting = float(times_ms[-1]), CELLS[pacing.cell].resting["v"]
     found: dict[int, FirstWave] = {}
     reach_ms = until + margin_ms
@@ -91,6 +90,7 @@ def first_waves(
                 compiles=compiling_pays(n_nodes, until, device) if compiles is None else compiles,
                 activated_mV=ACTIVE_MV,
                 couplings=[_stepped_like(coupling(patch.tissue, pacing.scheme), whole) for patch in patches],
+                shortcuts=True,
             )
         for number, patch, wave in zip(open_, patches, waves, strict=True):
             values = wave.values_mV[0][:, : len(patch.nodes)]
@@ -113,11 +113,11 @@ def _everywhere(
     stimuli: Sequence[Stimulus],
     times_ms: Float[np.ndarray, " time"],
     pacing: Pacing,
-    n_halvings: int,
-    whole: HalfStep | None,
+    tissue: Domain,
+    step: HalfStep,
     compiles: bool | None,
 ) -> list[FirstWave]:
-    tissue, device = halved(domain, n_halvings), batch.points.device
+    device = batch.points.device
     if compiles is None:
         compiles = compiling_pays(len(stimuli) * tissue.n_nodes, float(times_ms[-1]), device)
     (waves,) = simulate_many(
@@ -129,7 +129,7 @@ def _everywhere(
         device=device,
         compiles=compiles,
         activated_mV=ACTIVE_MV,
-        couplings=None if whole is None else [whole],
+        couplings=[step],
         kept=[np.arange(domain.n_nodes)],
     )
     return [
@@ -192,12 +192,12 @@ def _patch(domain: Domain, is_inside: Bool[np.ndarray, " node"], n_halvings: int
     return _Patch(tissue=halved(part, n_halvings), nodes=nodes, is_cut=outside[nodes])
 
 
-def _stepped_like(patch: HalfStep, whole: HalfStep | None) -> HalfStep:
+def _stepped_like(patch: HalfStep, whole: Solving | None) -> HalfStep:
     """With the bounds of the whole, so that it is solved in as many iterations, alone or with others; and with as many
     slots, else what was compiled for one patch would not do for the next."""
     if whole is None:
         return patch
-    n_more, n_nodes = len(whole.neighbors) - len(patch.neighbors), patch.neighbors.shape[1]
+    n_more, n_nodes = max(0, whole.n_slots - len(patch.neighbors)), patch.neighbors.shape[1]
     own = torch.arange(n_nodes, dtype=patch.neighbors.dtype).expand(n_more, -1)
     return replace(
         patch,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import floor
 from pathlib import Path
 from typing import Literal
@@ -26,8 +27,8 @@ from gfunk.first_waves import FirstWave, Solve, compiling_pays, first_waves, thr
 from gfunk.nearest import OntoSurface, nearest_on_triangles
 from gfunk.norms import relative_energy, relative_l2
 from gfunk.operators.arrival import Arrival
-from gfunk.physics.diffusion import HalfStep
-from gfunk.physics.monodomain import coupling, diffusivity, simulate_many
+from gfunk.physics.diffusion import HalfStep, Solving
+from gfunk.physics.monodomain import coupling, diffusivity, simulate_many, solving
 from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import Variant
@@ -74,7 +75,7 @@ class Ready:
     back: csr_array | None  # (node, node of `even`); None where they are one
     onto: OntoSurface  # the user's
     batch: Batch
-    coupling: HalfStep  # of `even`, halved as the solver needs it
+    solving: Solving  # of the solver, on `tissue`
     operator: nn.Module
     problem: AtriumProblem
     variant: Variant
@@ -83,6 +84,16 @@ class Ready:
     seconds: Mapping[str, float]
     warnings: tuple[str, ...]
     trust: Trust = field(default_factory=Trust)
+
+    @cached_property
+    def tissue(self) -> Domain:
+        """`even`, halved as the solver needs it."""
+        return halved(self.even, self.problem.n_halvings)
+
+    @cached_property
+    def coupling(self) -> HalfStep:
+        """Of `tissue`. Only where all of it is stepped: on a GPU, or to compare."""
+        return coupling(self.tissue, self.problem.pacing.scheme)
 
     @property
     def first_ms(self) -> float:
@@ -176,7 +187,7 @@ def made_ready(
         viewed, matrices = viewed_domain(even, variant.view)
         spectrum = cached_modes(matrices, variant.view.n_modes, None if kept is None else kept / "modes")
         batch = pack([(viewed, matrices, spectrum)]).to(torch_device)
-        steps = coupling(halved(even, problem.n_halvings), problem.pacing.scheme)
+        step = solving(even, problem.pacing.scheme, problem.n_halvings)
         if kept is not None:
             trim_cache(kept)
     return Ready(
@@ -185,7 +196,7 @@ def made_ready(
         back=back,
         onto=onto,
         batch=batch,
-        coupling=steps,
+        solving=step,
         operator=operator.to(torch_device).eval(),
         problem=problem,
         variant=variant,
@@ -278,18 +289,19 @@ def compared(
 ) -> Comparison:
     """The same wave by the solver all the way, on the tissue its model would have been trained on."""
     pacing, times = ready.problem.pacing, prediction.times_ms
-    tissue = halved(ready.even, ready.problem.n_halvings)
+    # Made here, as that is not what is timed.
+    tissue, step = ready.tissue, ready.coupling
     if compiles is None:
         compiles = compiling_pays(tissue.n_nodes, float(times[-1]), ready.device)
 
     def solved(until: Float[np.ndarray, " time"]):
         return simulate_many(
             [tissue], [[[stimulus_at(ready, prediction.sites)]]], until, cell=pacing.cell, scheme=pacing.scheme,
-            device=ready.device, compiles=compiles, activated_mV=ACTIVE_MV, couplings=[ready.coupling], on_step=on_step,
+            device=ready.device, compiles=compiles, activated_mV=ACTIVE_MV, couplings=[step], on_step=on_step,
         )[0]  # fmt: skip
 
     if compiles:
-        # Here, as compiling is not what is timed.
+        # Neither is compiling.
         solved(np.array([0.1]))
     started = time.perf_counter()
     wave = solved(times)
@@ -455,7 +467,8 @@ def _first_waves(
 ) -> list[FirstWave]:
     firsts = first_waves(
         ready.even, ready.batch, [stimulus_at(ready, sites) for sites in places], times_ms, ready.problem.pacing,
-        ready.problem.n_halvings, whole=ready.coupling, compiles=compiles, solve=solve,
+        ready.problem.n_halvings, whole=ready.solving, compiles=compiles, solve=solve,
+        everywhere=None if ready.device.type == "cpu" else (ready.tissue, ready.coupling),
     )  # fmt: skip
     for first, sites in zip(firsts, places, strict=True):
         _check_uncovered(ready, first, sites)

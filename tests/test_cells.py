@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gfunk.errors import InputError
 from gfunk.physics import cells
-from gfunk.physics.cells import Cell, Gate, ramp, stepped
+from gfunk.physics.cells import MOVED_MV, Cell, Gate, MovingCells, TabulableCell, gate_table, ramp, stepped
 from gfunk.physics.models import CELLS
 from gfunk.physics.models.aliev_panfilov import AlievPanfilov
 from gfunk.physics.models.courtemanche import Courtemanche
@@ -516,3 +516,97 @@ def test_a_ramp_is_smooth_where_its_two_forms_meet():
     exact = torch.where(x == 0, 1.0, x / -torch.expm1(-torch.where(x == 0, 1.0, x)))
     torch.testing.assert_close(ramp(x), exact, rtol=1e-10, atol=0)
     torch.testing.assert_close(ramp(x.float()), exact.float(), rtol=2e-6, atol=0)
+
+
+# 5. Fewer operations.
+
+TABULABLE = [cell for cell in CELLS.values() if isinstance(cell, TabulableCell)]
+
+
+def random_named(cell: Cell, n: int, seed: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    return dict(zip(cell.resting, random_state(cell, n, seed, dtype).unbind(), strict=True))
+
+
+def gates_later(cell: TabulableCell, state: dict[str, Tensor], dt_ms: float, per_mV: int | None) -> Tensor:
+    """The gates that follow the voltage alone a step later, off a table or, where it is None, by their formulas."""
+    if per_mV is None:
+        later = stepped(cell, state, dt_ms)
+        return torch.stack([later[name] for name in cell.voltage_gates(state["v"])])
+    later = gate_table(cell, dt_ms, state["v"].dtype, per_mV).later(state, state["v"])
+    return torch.stack(list(later.values()))
+
+
+def test_courtemanches_cells_are_tabulable():
+    assert HEALTHY in TABULABLE and REMODELLED in TABULABLE
+
+
+@pytest.mark.parametrize("cell", TABULABLE)
+def test_rates_fall_into_those_of_the_voltage_alone_and_the_others(cell: TabulableCell):
+    state = random_named(cell, 50, 3)
+    alone, others, rates = cell.voltage_gates(state["v"]), cell.other_rates(state), cell.rates(state)
+    assert set(alone).isdisjoint(others) and set(alone) | set(others) == set(rates)
+    assert torch.equal(numbers_of({name: (alone | others)[name] for name in rates}), numbers_of(rates))
+
+
+@pytest.mark.parametrize("cell", TABULABLE)
+@pytest.mark.parametrize("dt_ms", [0.025, 0.2])
+def test_a_step_off_a_table_converges_at_order_two_in_its_spacing(cell: TabulableCell, dt_ms: float):
+    state, spacings = random_named(cell, 20_000, 4), (1 / 4, 1 / 8, 1 / 16)
+    exact = gates_later(cell, state, dt_ms, None)
+    gaps = [gates_later(cell, state, dt_ms, round(1 / spacing)) - exact for spacing in spacings]
+    assert_order([float(gap.abs().max()) for gap in gaps], spacings, 2.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tables_jump_where_the_formulas_do(dtype: torch.dtype):
+    at = torch.tensor([-40.0], dtype=dtype)
+    v = torch.cat([at.nextafter(torch.full_like(at, -100)), at, at.nextafter(torch.zeros_like(at))])
+    state = {name: torch.full((3,), 0.5, dtype=dtype) for name in HEALTHY.resting} | {"v": v}
+    off_table, exact = (gates_later(HEALTHY, state, 0.05, per_mV) for per_mV in (8, None))
+    torch.testing.assert_close(off_table, exact, rtol=1e-5, atol=1e-7)
+    names = list(HEALTHY.voltage_gates(v))
+    jumps = (off_table[:, 1] - off_table[:, 0]).abs() > 1e-6
+    assert {name for name, is_jump in zip(names, jumps, strict=True) if is_jump} == {"h", "j"}
+
+
+@given(seed=st.integers(0, 2**31), dt_ms=st.floats(1e-3, 1.0), is_double=st.booleans())
+def test_no_table_takes_a_gate_out_of_0_to_1_at_any_voltage(seed: int, dt_ms: float, is_double: bool):
+    state = random_named(HEALTHY, 200, seed, torch.float64 if is_double else torch.float32)
+    state["v"] = state["v"] * 3
+    state["v"][:4] = torch.tensor([-torch.inf, torch.inf, -128, 128])
+    gates = gates_later(HEALTHY, state, dt_ms, 8)
+    assert ((gates >= 0) & (gates <= 1)).all()
+
+
+def test_what_is_not_a_number_stays_so_and_harms_no_other():
+    state = random_named(HEALTHY, 3, 5)
+    whole = gates_later(HEALTHY, state, 0.05, 8)
+    state["v"][1] = torch.nan
+    broken = gates_later(HEALTHY, state, 0.05, 8)
+    assert broken[:, 1].isnan().all() and torch.equal(broken[:, ::2], whole[:, ::2])
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("cell", TABULABLE)
+def test_moving_cells_beat_as_those_stepped_by_formulas(cell: TabulableCell, order: int):
+    pushes = torch.tensor([20.0, 50.0, 0.0], dtype=torch.float64)
+    v = torch.full_like(pushes, cell.resting["v"])
+    state = {name: torch.full_like(pushes, value) for name, value in cell.resting.items()}
+    moving = MovingCells(cell, v, 0.05, order)
+    for number in range(200):
+        push = pushes * (number < 40)
+        state, v = stepped(cell, state, 0.05, push, order), moving.stepped(v, push)
+        assert (v - state["v"])[:2].abs().max() < 0.02
+    assert v[0] > -40 and v[1] > -40 and v[2] == cell.resting["v"]
+
+
+def test_a_cell_leaves_rest_when_it_is_pushed_or_has_moved_and_no_sooner():
+    v = torch.full((4,), REMODELLED.resting["v"], dtype=torch.float64)
+    v[1], v[2] = v[1] + 0.9 * MOVED_MV, v[2] - 1.1 * MOVED_MV
+    moving = MovingCells(REMODELLED, v, 0.05, 2)
+    later = moving.stepped(v, torch.tensor([0.0, 0.0, 0.0, 1e-3], dtype=torch.float64))
+    assert moving.nodes.tolist() == [2, 3]
+    assert torch.equal(later[:2], v[:2]) and (later[2:] != v[2:]).all()
+    # Once gone it stays among them, wherever v is.
+    moving.stepped(torch.full_like(v, REMODELLED.resting["v"]), torch.zeros_like(v))
+    assert moving.nodes.tolist() == [2, 3]

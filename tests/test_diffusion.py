@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,10 +23,19 @@ from scipy.sparse.linalg import spsolve
 from scipy.spatial import Delaunay
 from torch import Tensor
 
-from gfunk.domain import Domain, make_domain, rectangle
+from gfunk.domain import Domain, halved, make_domain, rectangle
 from gfunk.errors import InputError
 from gfunk.laplacian import Laplacian, assembled, element_matrices, fem_laplacian, knn_laplacian
-from gfunk.physics.diffusion import HalfStep, diffused, half_step, joined
+from gfunk.physics.diffusion import (
+    HalfStep,
+    begun,
+    coupling_matrix,
+    diffused,
+    gone_on,
+    half_step,
+    joined,
+    solving_when_halved,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 skew_tensor = np.array([[3.0, 0.5, 0.2], [0.5, 2.0, -0.3], [0.2, -0.3, 1.0]])
@@ -47,6 +57,11 @@ each_case = pytest.mark.parametrize(("domain", "mass"), cases.values(), ids=case
 
 def iterated(v: Tensor, guess: Tensor, step: HalfStep, n_iterations: int) -> Tensor:
     return diffused(v, guess, step, step.weights(n_iterations))
+
+
+def iterated_by_matrix(v: Tensor, guess: Tensor, step: HalfStep, n_iterations: int) -> Tensor:
+    begin, go_on = (partial(part, matrix=coupling_matrix(step)) for part in (begun, gone_on))
+    return diffused(v, guess, step, step.weights(n_iterations), begin, go_on)
 
 
 def matrices_of(domain: Domain, mass: str) -> Laplacian:
@@ -155,6 +170,15 @@ def test_a_constant_field_stays_to_the_last_bit(domain: Domain, mass: str, dtype
     step = half_step(domain, DT, mass).to("cpu", dtype)
     v = torch.full((domain.n_nodes, 2), constant, dtype=dtype)
     assert (iterated(v, torch.zeros_like(v), step, 9) == 0).all()
+    assert (iterated_by_matrix(v, torch.zeros_like(v), step, 9) == 0).all()
+
+
+@each_case
+@pytest.mark.parametrize("n_trajectories", [1, 3])
+def test_by_a_matrix_it_is_as_slot_by_slot_but_for_rounding(domain: Domain, mass: str, n_trajectories: int):
+    step, v = half_step(domain, DT, mass), fields(domain.n_nodes, n_trajectories)
+    guess = fields(domain.n_nodes, n_trajectories, seed=1)
+    assert largest_gap(iterated_by_matrix(v, guess, step, 5), iterated(v, guess, step, 5)) < 1e-13
 
 
 @each_case
@@ -308,3 +332,19 @@ def test_steps_that_start_from_the_last_one_never_grow(domain: Domain, mass: str
         v = v + 2 * z
         sizes.append(float(np.sqrt(np.einsum("nt,nt->", v.numpy(), mass_matrix @ v.numpy()))))
     assert max(sizes[50:]) <= 1.001 * max(sizes[:50])
+
+
+@pytest.mark.parametrize("mass", MASSES)
+@given(st.integers(0, 2), st.floats(1e-3, 1.0), st.floats(1.0, 9.0))
+def test_how_a_halved_domain_is_solved_is_known_without_making_it(mass: str, n_halvings: int, dt: float, ratio: float):
+    domain = with_diffusion(sphere(1), np.diag([ratio, 1.0, 1.0]))
+    found = solving_when_halved(domain, dt, mass, n_halvings)
+    true = half_step(halved(domain, n_halvings), dt, mass).solving
+    # None where the cells' own bounds are too far apart to be of use.
+    assert found is None or found == true
+    assert found is not None or true.largest > 2 * true.smallest
+
+
+def test_among_thin_triangles_the_halved_domain_has_to_be_made():
+    thin = domains["thin triangles"]
+    assert solving_when_halved(with_diffusion(thin, np.eye(2)), DT, "consistent", 1) is None

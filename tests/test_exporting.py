@@ -294,8 +294,9 @@ def test_what_fronts_meet_in_numpy_is_what_they_meet_in_torch(
         patch.setattr(arrival, "N_BENDS", n_bends)
         # Else too few triangles were left out to tell.
         patch.setattr(arrival, "THINNEST", 0.3)
-        # Numpy diffuses to the last digits, and torch as far as it is told.
+        # Numpy diffuses and solves to the last digits, and torch as far as it is told.
         patch.setattr(arrival, "MET_ACCURACY", 1e-12)
+        patch.setattr(arrival, "SLOWED_ACCURACY", 1e-12)
         slowed = arrival.slowed_front(state, arrival.front_times(state, batch, config)[0], batch, config)
         expected = arrival.met_on_the_way(state, torch.from_numpy(found["ahead"])[..., None], batch, config).numpy()
     np.testing.assert_allclose(found["ahead"], slowed[..., 0].numpy(), rtol=0, atol=1e-10)

@@ -1,6 +1,7 @@
 """The first milliseconds, solved near the stimulus alone, are those of the whole domain."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from gfunk.activation import ACTIVE_MV
 from gfunk.batch import Batch
 from gfunk.domain import Domain, cell_sizes, halved
 from gfunk.first_waves import FirstWave, arrival_bounds, first_waves
-from gfunk.physics.monodomain import Paced, coupling, simulate_many
+from gfunk.physics.monodomain import Paced, coupling, simulate_many, solving
 from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes.atrium_data import AtrialPacing
 
@@ -45,8 +46,8 @@ def solved_whole(of: Stimulus, n_halvings: int, pacing: AtrialPacing = PACING) -
     return wave
 
 
-def solved_near(*of: Stimulus, n_halvings: int = 0, pacing: AtrialPacing = PACING, **options: float) -> list[FirstWave]:
-    whole = coupling(halved(domain(), n_halvings), pacing.scheme)
+def solved_near(*of: Stimulus, n_halvings: int = 0, pacing: AtrialPacing = PACING, **options: Any) -> list[FirstWave]:
+    whole = solving(domain(), pacing.scheme, n_halvings)
     return first_waves(domain(), packed(), of, TIMES, pacing, n_halvings, whole=whole, compiles=False, **options)
 
 
@@ -78,7 +79,9 @@ def test_it_is_also_with_the_accurate_scheme_on_halved_triangles():
 
 def test_stepping_all_of_the_domain_gives_the_same():
     asked = [stimulus(node_at(25, 6)), stimulus(node_at(5, 6), node_at(45, 6))]
-    for near, whole in zip(solved_near(*asked), solved_near(*asked, patched=False), strict=True):
+    for near, whole in zip(
+        solved_near(*asked), solved_near(*asked, everywhere=(domain(), coupling(domain(), PACING.scheme))), strict=True
+    ):
         assert near.n_stepped < whole.n_stepped == domain().n_nodes
         assert np.abs(near.values_mV - whole.values_mV).max() < 1e-3 * SCALE_MV
         assert np.array_equal(np.isfinite(near.activation_ms), np.isfinite(whole.activation_ms))
@@ -101,6 +104,17 @@ def test_waves_solved_together_are_those_solved_one_by_one():
     asked = [stimulus(node_at(25, 6)), stimulus(node_at(2, 3)), stimulus(node_at(40, 9))]
     for alone, together in zip((solved_near(each)[0] for each in asked), solved_near(*asked), strict=True):
         assert np.array_equal(alone.values_mV, together.values_mV)
+
+
+def test_shortcuts_are_taken_and_hardly_change_the_wave():
+    def solved_without(*args: Any, **options: Any) -> list[Paced]:
+        return simulate_many(*args, **options | {"shortcuts": False})
+
+    asked, pacing = stimulus(node_at(25, 6)), AtrialPacing()
+    (short,), (long,) = solved_near(asked, pacing=pacing), solved_near(asked, pacing=pacing, solve=solved_without)
+    assert 0 < np.abs(short.values_mV - long.values_mV).max() < 0.01
+    assert np.array_equal(np.isfinite(short.activation_ms), np.isfinite(long.activation_ms))
+    assert np.nanmax(np.abs(short.activation_ms - long.activation_ms)) < 1e-3
 
 
 def test_no_wave_comes_sooner_than_its_bound():

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from problems import with_diffusion
+from problems import batch_of, turning_square, with_diffusion
 from toy_heat import logged, small_options, small_variant, toy_set, train_small
 from toy_waves import train_waves, wave_set, wave_variant
 
 from gfunk.domain import rectangle
 from gfunk.evaluation import evaluate
 from gfunk.experiments import seeded_operator
-from gfunk.operators.arrival import Arrival, marched
+from gfunk.operators.arrival import MOST_RECORDED, Arrival, ArrivalConfig, marched
 from gfunk.physics.monodomain import simulate_many
 from gfunk.physics.stimulus import Stimulus
 from gfunk.replay import Replay
@@ -116,6 +116,23 @@ def test_fronts_of_many_domains_arrive_on_a_gpu_when_they_do_on_a_cpu():
     torch.testing.assert_close(
         marched(random.to("cuda"), data.batch.to("cuda")).cpu(), marched(random, data.batch), rtol=1e-5, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("most_recorded", [0, MOST_RECORDED], ids=["launched", "recorded"])
+def test_slowed_fronts_of_a_gpu_are_those_of_a_cpu_whichever_waves_came_before(
+    most_recorded: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("gfunk.operators.arrival.MOST_RECORDED", most_recorded)
+    for accuracy in ("SLOWED_ACCURACY", "MET_ACCURACY"):
+        monkeypatch.setattr(f"gfunk.operators.arrival.{accuracy}", 1e-10)
+    operator = Arrival(ArrivalConfig(speed=30.0, time_scale=0.1, ray_times=(0.002, 0.01)))
+    batch = batch_of(turning_square(0.002, 4.0), n_modes=1)
+    for seed in range(2):
+        centres = torch.from_numpy(np.random.default_rng(seed).uniform(0, 1, (3, 1, 2)))
+        u = torch.exp(-(batch.points - centres).square().sum(-1, keepdim=True) / 0.01)
+        on_cpu = operator.first(u, batch)
+        on_gpu = operator.first(u.to("cuda"), batch.to("cuda")).cpu()
+        torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-6, atol=1e-7 * float(on_cpu.abs().max()))
 
 
 def test_a_resumed_run_of_waves_on_a_gpu_is_the_run_never_stopped(tmp_path: Path):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import assert_order, relative_gap
 from problems import random_rotation, relabelled, turned, with_diffusion
@@ -617,6 +617,47 @@ def test_a_stimulus_that_makes_no_sense_is_refused(changes: dict):
         "needs sites, a start not before 0, and positive duration and radius",
         protocols=[[[replace(Stimulus(sites=((0.0, 0.0),)), **changes)]]],
     )
+
+
+# Shortcuts.
+
+
+def with_shortcuts(
+    domain: Domain, stimuli: Sequence[Stimulus], times: Sequence[float], **how: object
+) -> tuple[Paced, Paced]:
+    """Without them, and with."""
+    without, with_ = (
+        simulate_many([domain], [[stimuli]], times, compiles=False, shortcuts=shortcuts, **how)[0]
+        for shortcuts in (False, True)
+    )
+    return without, with_
+
+
+@given(
+    x=st.floats(0, 4), y=st.floats(0, 2), angle=st.floats(0, np.pi), start=st.sampled_from([0.0, 1.03]),
+    scheme=st.sampled_from(sorted(SCHEMES)),
+)  # fmt: skip
+@settings(max_examples=4)
+def test_shortcuts_hardly_change_a_wave(x: float, y: float, angle: float, start: float, scheme: str):
+    mesh = rectangle(4.0, 2.0, 0.4)
+    tensors = fibre_tensors(np.tile([np.cos(angle), np.sin(angle)], (mesh.n_nodes, 1)), ALONG, ACROSS)
+    domain = make_domain(mesh.points, mesh.cells, tensors)
+    stimuli = [Stimulus(sites=((x, y),), start_ms=start)]
+    exact, found = with_shortcuts(domain, stimuli, [2.0, 4.0, 6.0], cell="courtemanche-af", scheme=scheme)
+    assert np.isfinite(exact.activation_ms).any()
+    assert_same(found, exact, within_mV=0.01, within_ms=1e-3)
+
+
+def test_with_shortcuts_tissue_at_rest_stays_so_to_the_last_bit():
+    run = with_shortcuts(tissue(2.0, 1.0, 0.5), [], [0.0, 5.0])[1]
+    assert (run.values_mV == np.float32(CELLS["courtemanche"].resting["v"])).all()
+
+
+@pytest.mark.parametrize("cell", ["mitchell-schaeffer", "ten-tusscher"])
+def test_shortcuts_change_nothing_for_a_cell_that_allows_none(cell: str):
+    domain = tissue(3.0, 1.0, 0.25)
+    without, with_ = with_shortcuts(domain, [from_the_left(domain)], [5.0], cell=cell)
+    assert_equal(with_, without)
 
 
 # Compilation can't pass checked signatures: in processes of their own.

@@ -4,18 +4,21 @@ A front is steep, its arrival time is smooth. So the spectral layers correct the
 output time is read off a learned profile of the time since arrival, place by place.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.sparse import csc_array
-from scipy.sparse.linalg import splu
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import LinearOperator, SuperLU, bicgstab, spilu, splu
 from torch import Tensor, nn
 
 from gfunk.batch import Batch
 from gfunk.errors import InputError
 from gfunk.operators.gfunk import FilterBank, diffusion, spectral_features, to_modes, to_nodes
+from gfunk.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,47 +189,74 @@ def front_times(
     return ahead, behind
 
 
-SWEEPS_AT_ONCE = 16  # before it is asked whether anything has changed, for which a GPU has to wait
+# Before it is asked whether anything has changed, for which a GPU has to wait.
+MARCHES_AT_ONCE, SWEEPS_AT_ONCE = 4, 16
+MOST_RECORDED = 2**17  # nodes of all trajectories; more keep a GPU busy for longer than Python takes to launch it
+# Times that a CPU marches at once, in the mean time along an edge: in less it would take more passes, in more more work.
+WINDOW = 4.0
 
 
 def marched(start: Float[Tensor, "_ batch node"], batch: Batch) -> Float[Tensor, "_ batch node"]:
     """The earliest times from those given, |grad T|_K = 1: each from its triangles, again until nothing changes."""
-    side, offset, height = _triangles(batch, start.dtype)
+    ways = ways_across(batch).to(start.dtype)
     if start.device.type == "cpu":
         # The same steps, less those of nodes around which nothing has changed: a front is a line, so most are.
         found = start.clone()
         for number, now in enumerate(found.unbind(1)):
             domain = number if batch.n_domains > 1 else 0
-            shape = torch.stack([side[domain], offset[domain], height[domain]], dim=-1)
+            ends, shape = batch.ends[domain].movedim(-1, 0).contiguous(), ways[:, domain].contiguous()
             for each in now:
-                _march_where_it_changes(each, batch.ends[domain], shape)
+                _march_where_it_changes(each, ends, shape)
         return found
+    return swept_across(start, batch, ways)
+
+
+def swept_across(
+    start: Float[Tensor, "_ batch node"], batch: Batch, ways: Float[Tensor, "5 domain node triangle"]
+) -> Float[Tensor, "_ batch node"]:
+    """The same by steps of all nodes at once."""
     n_starts, n_batch, n_nodes = start.shape
-    first, second = (each.flatten(1).expand(n_starts, n_batch, -1) for each in batch.ends.unbind(-1))
-    now, before = start, None
-    for sweep in range(n_nodes + SWEEPS_AT_ONCE):
-        if sweep % SWEEPS_AT_ONCE == 0:
-            if before is not None and torch.equal(now, before):
-                break
-            before = now
-        from_first, from_second = (now.gather(-1, each).unflatten(-1, batch.ends.shape[1:3]) for each in (first, second))
-        now = torch.minimum(now, across(from_first, from_second, side, offset, height).amin(-1))
-    return now
+    ends = batch.ends.movedim(-1, 1)
+    index = ends.flatten(1).expand(n_starts, n_batch, -1)
+
+    def sweeps(now: Tensor) -> tuple[Tensor, Tensor]:
+        before = now
+        for _ in range(MARCHES_AT_ONCE):
+            first, second = now.gather(-1, index).unflatten(-1, ends.shape[1:]).unbind(2)
+            now = torch.minimum(now, across(first, second, ways).amin(-1))
+        return now, (now == before).all()
+
+    replay, now = _recorder(start[0]), start
+    for _ in range(n_nodes // MARCHES_AT_ONCE + 2):
+        now, is_done = replay("sweeps", sweeps, now)
+        if is_done:
+            break
+    return now.clone()
+
+
+def _recorder(nodes: Tensor) -> Replay:
+    """For sweeps over these. What it returns is its own, and is to be cloned."""
+    return Replay(nodes.is_cuda and nodes.numel() <= MOST_RECORDED)
 
 
 def _march_where_it_changes(
-    now: Float[Tensor, " node"], ends: Int[Tensor, "node triangle 2"], shape: Float[Tensor, "node triangle 3"]
+    now: Float[Tensor, " node"], ends: Int[Tensor, "2 node triangle"], ways: Float[Tensor, "5 node triangle"]
 ):
-    """In place."""
-    nodes = torch.arange(len(now))
+    """In place, where the front is soonest first: what is told from far ahead of it would only change again."""
+    along_sides, around = ways[3:], ends.movedim(0, 1).flatten(1).contiguous()
+    window = WINDOW * along_sides.sum() / (along_sides > 0).sum().clamp_min(1)
+    nodes, is_waiting = torch.arange(len(now)), torch.zeros(len(now), dtype=torch.bool)
     while len(nodes):
-        from_first, from_second = now[ends[nodes]][None, None].unbind(-1)
-        times = across(from_first, from_second, *shape[nodes][None].unbind(-1))[0, 0].amin(-1)
-        is_sooner = times < now[nodes]
-        changed = nodes[is_sooner]
-        now[changed] = times[is_sooner]
+        some, before = ends.index_select(1, nodes), now.index_select(0, nodes)
+        first, second = now.index_select(0, some.flatten()).view(2, 1, 1, *some.shape[1:])
+        times = across(first, second, ways.index_select(1, nodes)[:, None])[0, 0].amin(-1)
+        now[nodes] = torch.minimum(times, before)
+        is_waiting[nodes] |= times < before
+        waiting = torch.where(is_waiting, now, torch.inf)
+        is_next = is_waiting & (waiting <= waiting.min() + window)
+        is_waiting &= ~is_next
         is_near = torch.zeros(len(now), dtype=torch.bool)
-        is_near[ends[changed].flatten()] = True
+        is_near[around[is_next].flatten()] = True
         nodes = is_near.nonzero()[:, 0]
 
 
@@ -253,9 +283,11 @@ class Rays:
         first, second = (taken(field, each[..., None]) for each in self.ends.unbind(-1))
         return self.shares[..., :1] * first + self.shares[..., 1:] * second
 
-    def bulge(self, field: Float[Tensor, "batch node 1"], batch: Batch) -> Float[Tensor, "batch node 1"]:
+    def bulge(
+        self, field: Float[Tensor, "batch node 1"], slope: Float[Tensor, "batch node dim"], batch: Batch
+    ) -> Float[Tensor, "batch node 1"]:
         """How much more the field is there than `before` says, to which it is linear along the side: by its slopes."""
-        slope, points = slopes(field, batch), batch.points.expand(len(field), -1, -1)
+        points = batch.points.expand(len(field), -1, -1)
         first, second = (each[..., None] for each in self.ends.unbind(-1))
         along = taken(points, second) - taken(points, first)
         rise = taken(field, second) - taken(field, first)
@@ -264,10 +296,12 @@ class Rays:
         share, other = self.shares.split(1, dim=-1)
         return share * other * (share * at_first - other * at_second)
 
-    def carried(self, added: Float[Tensor, "batch node feature"], accuracy: float) -> Float[Tensor, "batch node feature"]:
-        """What is added at each node, summed up along the rays."""
+    def carried(
+        self, added: Float[Tensor, "batch node feature"], ahead: Float[Tensor, "batch node 1"], accuracy: float
+    ) -> Float[Tensor, "batch node feature"]:
+        """What is added at each node, summed up along the rays of a front that arrives at these times."""
         rows = torch.cat([torch.ones_like(self.lasting), (self.lasting > 0) * -self.shares], dim=-1)
-        return solved(with_itself(self.ends), rows, added, torch.zeros_like(added), accuracy)
+        return solver(ahead)(with_itself(self.ends), rows, added, torch.zeros_like(added), accuracy)
 
 
 def rays_of(ahead: Float[Tensor, "batch node 1"], batch: Batch, speed: float, *, only_forwards: bool = False) -> Rays:
@@ -277,21 +311,22 @@ def rays_of(ahead: Float[Tensor, "batch node 1"], batch: Batch, speed: float, *,
     """
     metric, (side, offset, height) = speed * ahead[..., 0], _triangles(batch, ahead.dtype)
     ends = batch.ends.expand(len(metric), -1, -1, -1)
-    first, second = (metric.gather(1, each.flatten(1)).unflatten(1, each.shape[1:])[None] for each in ends.unbind(-1))
-    is_triangle = ends[..., 0] != torch.arange(metric.shape[1], device=ends.device)[:, None]
-    places = place_left(first, second, side, offset, height)[0]
+    first, second = metric.gather(1, ends.flatten(1)).unflatten(1, ends.shape[1:]).unbind(-1)
+    is_way = ends[..., 0] != torch.arange(metric.shape[1], device=ends.device)[:, None]
+    places = place_left(first, second, side, offset, height)
+    # Not first + rise at the second end: where the first is late beyond all, that would round the second.
+    leaving = torch.where(places < 1, torch.addcmul(first, places, second - first), second)
     if only_forwards:
-        is_triangle = is_triangle & (torch.lerp(first[0], second[0], places) < metric[..., None])
-    arrivals = torch.where(is_triangle, across(first, second, side, offset, height)[0], torch.inf)
-    soonest, triangle = arrivals.min(-1, keepdim=True)
+        is_way = is_way & (leaving < metric[..., None])
+    lasting = torch.sqrt(torch.addcmul(height, side, (places + offset).square()))
+    soonest, triangle = torch.where(is_way, leaving + lasting, torch.inf).min(-1, keepdim=True)
     place = places.gather(2, triangle)
-    rays = Rays(
+    comes = (ahead > 0) & (soonest < torch.inf)
+    return Rays(
         ends=ends.gather(2, triangle[..., None].expand(-1, -1, -1, 2))[:, :, 0],
         shares=torch.cat([1 - place, place], dim=-1),
-        lasting=torch.zeros_like(ahead),
+        lasting=torch.where(comes, lasting.gather(2, triangle) / speed, 0),
     )
-    comes = (ahead > 0) & (soonest < torch.inf)
-    return replace(rays, lasting=torch.where(comes, soonest / speed - rays.before(ahead), 0))
 
 
 def taken(
@@ -304,24 +339,37 @@ def taken(
 THINNEST = 1e-3  # triangle that tells of slopes: its area, by the lengths of two sides
 
 
-def slopes(field: Float[Tensor, "batch node 1"], batch: Batch) -> Float[Tensor, "batch node dim"]:
-    """The field's gradient at each node: the mean of its triangles', by their size."""
+def slopes(
+    field: Float[Tensor, "batch node 1"], batch: Batch, weights: Float[Tensor, "domain node triangle 2 dim"]
+) -> Float[Tensor, "batch node dim"]:
+    """The field's gradient at each node, by the `slope_weights` of its rises."""
+    rises = torch.stack(to_ends(field, batch), dim=3)
+    return (weights * rises).sum((2, 3))
+
+
+def slope_weights(batch: Batch) -> Float[Tensor, "domain node triangle 2 dim"]:
+    """What a rise of one to each end of a triangle adds to the slope, which is the mean of all triangles', by their size."""
     first, second = to_ends(batch.points, batch)
-    rise, other_rise = to_ends(field, batch)
-    product = (first * second).sum(-1, keepdim=True)
-    squared, other_squared = (each.square().sum(-1, keepdim=True) for each in (first, second))
-    gradient = (other_squared * rise - product * other_rise) * first + (squared * other_rise - product * rise) * second
-    sizes, tiny = doubled_sizes(batch), torch.finfo(field.dtype).tiny
+    squared, other_squared, product = products(first, second)
+    sizes, tiny = doubled_sizes(squared, other_squared, product), torch.finfo(batch.points.dtype).tiny
     is_wide = sizes.square() > THINNEST**2 * squared * other_squared
-    total = torch.where(is_wide, gradient / sizes.clamp_min(tiny), 0).sum(2)
-    return total / torch.where(is_wide, sizes, 0).sum(2).clamp_min(tiny)
+    total = torch.where(is_wide, sizes, 0).sum(2, keepdim=True).clamp_min(tiny)
+    share = torch.where(is_wide, 1 / sizes.clamp_min(tiny), 0) / total
+    gradients = [other_squared * first - product * second, squared * second - product * first]
+    return share[..., None] * torch.stack(gradients, dim=3)
 
 
-def doubled_sizes(batch: Batch) -> Float[Tensor, "domain node triangle 1"]:
-    """Twice the area of each node's triangles, 0 of those that are none."""
-    first, second = to_ends(batch.points, batch)
-    squared, other_squared = (each.square().sum(-1, keepdim=True) for each in (first, second))
-    return (squared * other_squared - (first * second).sum(-1, keepdim=True).square()).clamp_min(0).sqrt()
+def doubled_sizes(squared: Tensor, other_squared: Tensor, product: Tensor) -> Float[Tensor, "domain node triangle 1"]:
+    """Twice the area of triangles of two sides, by their `products`; 0 of those that are none."""
+    return (squared * other_squared - product.square()).clamp_min(0).sqrt()
+
+
+def products(
+    first: Float[Tensor, "domain node triangle dim"], second: Float[Tensor, "domain node triangle dim"]
+) -> list[Float[Tensor, "domain node triangle 1"]]:
+    """Of the first with itself, the second with itself, and both."""
+    pairs = ((first, first), (second, second), (first, second))
+    return [(one * other).sum(-1, keepdim=True) for one, other in pairs]
 
 
 def to_ends(
@@ -342,7 +390,7 @@ def slowed_front(
     ahead: when it would at its one speed. Howard's iteration: along given rays T - before(T) = lasting (1 - S T / inertia)
     + bulge, which is that of the last T, is linear; what solves it has rays of its own.
     """
-    pulls = _pulls(batch)
+    pulls, weights, solve = _pulls(batch), slope_weights(batch), solver(ahead, bends=True)
     is_told = (_risen(u, config) > LEAST_RISE) | (ahead <= 0) | (ahead > NEVER / 2 * config.time_scale)
     now = ahead
     for _ in range(N_BENDS):
@@ -351,8 +399,9 @@ def slowed_front(
         rows = torch.cat([1 + slowing.sum(-1, keepdim=True), -rays.shares, -slowing], dim=-1)
         rows = torch.where(is_told, torch.eye(1, rows.shape[-1], dtype=rows.dtype, device=rows.device), rows)
         places = with_itself(torch.cat([rays.ends, batch.neighbors.expand(len(ahead), -1, -1)], dim=-1))
-        right = torch.where(is_told, ahead, rays.lasting + torch.where(rays.lasting > 0, rays.bulge(now, batch), 0))
-        found = solved(places, rows, right, now, SLOWED_ACCURACY * config.time_scale)
+        bulge = rays.bulge(now, slopes(now, batch, weights), batch)
+        right = torch.where(is_told, ahead, rays.lasting + torch.where(rays.lasting > 0, bulge, 0))
+        found = solve(places, rows, right, now, SLOWED_ACCURACY * config.time_scale)
         # Rounded, a front that was there at first might seem to be still ahead.
         now = torch.where(is_told, ahead, found.clamp(ahead / MOST_BENT, MOST_BENT * ahead))
     return now
@@ -369,24 +418,21 @@ def met_on_the_way(
     it loses: K's divergence of the gradient of times, whatever their unit. A ray begins where u tells the time, and what it
     met until then is what it meets there.
     """
-
-    def around(field: Tensor) -> list[Tensor]:
-        return diffusion(field, batch, config.ray_times, MET_ACCURACY)
-
     rays = rays_of(ahead, batch, config.speed, only_forwards=True)
     points, fibres = (each.expand(len(ahead), -1, -1) for each in (batch.points, batch.fibres))
     way = points - rays.before(points)
     lengths = (way.square().sum(-1) * fibres.square().sum(-1)).clamp_min(torch.finfo(way.dtype).tiny)
     along = ((way * fibres).sum(-1).square() / lengths)[..., None]
-    curved = (torch.cat(around(ahead), dim=-1) - ahead) / ahead.new_tensor(config.ray_times)
-    coarse = torch.stack(around(coarseness(ahead, batch, config))).mean(0)
-    met = torch.cat([along, coarse, curved], dim=-1)
+    around = torch.cat([ahead, coarseness(ahead, batch, config)], dim=-1)
+    times, coarse = torch.stack(diffusion(around, batch, config.ray_times, MET_ACCURACY), dim=-1).split([1, 2], dim=2)
+    curved = (times[:, :, 0] - ahead) / ahead.new_tensor(config.ray_times)
+    met = torch.cat([along, coarse.mean(-1), curved], dim=-1)
     begins = (_risen(u, config) > LEAST_RISE) & (rays.lasting > 0)
     rays = replace(rays, shares=torch.where(begins, 0, rays.shares), lasting=torch.where(begins, ahead, rays.lasting))
     begun = torch.where(begins, rays.lasting, 0)
     added = torch.cat([rays.lasting * met, begun, begun * met], dim=-1)
     there = torch.where(rays.lasting > 0, torch.tanh(met), 0)
-    return torch.cat([rays.carried(added, MET_ACCURACY * config.time_scale), there], dim=-1)
+    return torch.cat([rays.carried(added, ahead, MET_ACCURACY * config.time_scale), there], dim=-1)
 
 
 def coarseness(ahead: Float[Tensor, "batch node 1"], batch: Batch, config: ArrivalConfig) -> Float[Tensor, "batch node 2"]:
@@ -400,7 +446,7 @@ def coarseness(ahead: Float[Tensor, "batch node 1"], batch: Batch, config: Arriv
     passing = ahead.gather(1, others.flatten(1)[..., None]).unflatten(1, others.shape[1:])[..., 0] - ahead
     by_couplings = config.speed**4 * (_pulls(batch) * passing**4).sum(-1, keepdim=True)
     first, second = to_ends(ahead, batch)
-    sizes = doubled_sizes(batch)
+    sizes = doubled_sizes(*products(*to_ends(batch.points, batch)))
     squares = (sizes * (first.square() + second.square())).sum(2) / sizes.sum(2).clamp_min(torch.finfo(ahead.dtype).tiny)
     return torch.cat([by_couplings, config.speed**2 * squares], dim=-1) / config.time_scale
 
@@ -411,48 +457,106 @@ def with_itself(places: Int[Tensor, "batch node _"]) -> Int[Tensor, "batch node 
     return torch.cat([nodes.expand(len(places), -1, 1), places], dim=-1)
 
 
-def solved(
-    places: Int[Tensor, "batch node neighbor"],
-    rows: Float[Tensor, "batch node neighbor"],
-    right: Float[Tensor, "batch node feature"],
-    start: Float[Tensor, "batch node feature"],
-    accuracy: float,
-) -> Float[Tensor, "batch node feature"]:
-    """The fields whose rows, each at its places, of which the first is the node itself, sum up to the right side."""
-    if right.device.type == "cpu":
-        return torch.stack([_factorised(*each) for each in zip(places, rows, right, strict=True)])
-    return swept(places, rows, right, start, accuracy)
+# (places, rows, right, start, accuracy) -> the fields whose rows, each at its places, of which the first is the node itself,
+# sum up to the right side.
+Solve = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
+
+
+def solver(ahead: Float[Tensor, "batch node 1"], *, bends: bool = False) -> Solve:
+    """For rows of a front that arrives at about these times. bends: they will change a bit; fields are of one feature."""
+    if ahead.device.type != "cpu":
+        return partial(swept, _recorder(ahead))
+    in_order = [InOrder(each, bends) for each in ahead]
+
+    def solve(places: Tensor, rows: Tensor, right: Tensor, start: Tensor, accuracy: float) -> Tensor:
+        systems = zip(places, rows, right, start, strict=True)
+        return torch.stack([each.solved(*system, accuracy) for each, system in zip(in_order, systems, strict=True)])
+
+    return solve
 
 
 def swept(
+    replay: Replay,
     places: Int[Tensor, "batch node neighbor"],
     rows: Float[Tensor, "batch node neighbor"],
     right: Float[Tensor, "batch node feature"],
     start: Float[Tensor, "batch node feature"],
     accuracy: float,
 ) -> Float[Tensor, "batch node feature"]:
-    """The same by sweeps over all nodes at once, until sixteen of them change no more than the accuracy."""
+    """By sweeps over all nodes at once, until sixteen of them change no more than the accuracy."""
+    # Recorded, they are in the same memory each time: the sweeps, recorded once, find them there.
+    places, weights, right = replay("shares", _shares, places, rows, right)
+    index = places.flatten(1)[..., None].expand(-1, -1, right.shape[-1])
+
+    def sweeps(now: Tensor) -> tuple[Tensor, Tensor]:
+        table = torch.cat([now, right], dim=1)
+        found = table[:, : now.shape[1]]
+        for _ in range(SWEEPS_AT_ONCE):
+            torch.sum(table.gather(1, index).unflatten(1, weights.shape[1:3]).mul_(weights), dim=2, out=found)
+        return found, (found - now).abs().max()
+
+    now = start
+    for _ in range(start.shape[1]):
+        now, change = replay("sweeps", sweeps, now)
+        if float(change) <= accuracy:
+            break
+    return now.clone()
+
+
+def _shares(places: Tensor, rows: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each node's next value as a sum of places' values by weights; its right side is one of them, below all nodes."""
     # No row moves its node by more than the others pull, or couplings that push would swing up.
     share = 1 / torch.maximum(rows[..., :1], rows[..., 1:].abs().sum(-1, keepdim=True))
     weights = torch.eye(1, rows.shape[-1], dtype=rows.dtype, device=rows.device) - share * rows
-    right, now = share * right, start
-    index = places.flatten(1)[..., None].expand(-1, -1, right.shape[-1])
-    for _ in range(start.shape[1]):
-        before = now
-        for _ in range(SWEEPS_AT_ONCE):
-            now = right + (weights[..., None] * now.gather(1, index).unflatten(1, places.shape[1:])).sum(2)
-        if (now - before).abs().max() <= accuracy:
-            break
-    return now
+    places = torch.cat([places, places[..., :1] + places.shape[1]], dim=-1)
+    return places, torch.cat([weights, share], dim=-1)[..., None], right
 
 
-def _factorised(
-    places: Int[Tensor, "node neighbor"], rows: Float[Tensor, "node neighbor"], right: Float[Tensor, "node feature"]
-) -> Float[Tensor, "node feature"]:
-    node = np.repeat(np.arange(len(places)), places.shape[1])
-    entries = rows.double().numpy().ravel(), (node, places.numpy().ravel())
-    found = splu(csc_array(entries, shape=(len(places), len(places)))).solve(right.double().numpy())
-    return torch.from_numpy(found).to(right.dtype)
+class InOrder:
+    """Solves for one front, node by node in the order in which it comes: so rows are almost triangular, factors small."""
+
+    def __init__(self, ahead: Float[Tensor, "node 1"], bends: bool):
+        self.order, self.bends = ahead[:, 0].argsort().numpy(), bends
+        self.rank = np.argsort(self.order).astype(np.int32)
+        self.factors: SuperLU | None = None
+
+    def solved(
+        self,
+        places: Int[Tensor, "node neighbor"],
+        rows: Float[Tensor, "node neighbor"],
+        right: Float[Tensor, "node feature"],
+        start: Float[Tensor, "node feature"],
+        accuracy: float,
+    ) -> Float[Tensor, "node feature"]:
+        n_nodes, n_places = places.shape
+        entries = rows.double().numpy()[self.order].ravel(), self.rank[places.numpy()[self.order]].ravel()
+        begins = np.arange(0, n_nodes * n_places + 1, n_places, dtype=np.int32)
+        matrix = csr_array((*entries, begins), shape=(n_nodes, n_nodes))
+        wanted, found = (each.double().numpy()[self.order] for each in (right, start))
+        if self.bends:
+            found = self._bent(matrix, wanted[:, 0], found[:, 0], accuracy)[:, None]
+        else:
+            found = splu(matrix.tocsc(), permc_spec="NATURAL").solve(wanted)
+        return torch.from_numpy(found[self.rank]).to(right.dtype)
+
+    def _bent(self, matrix: csr_array, right: np.ndarray, start: np.ndarray, accuracy: float) -> np.ndarray:
+        """By steps with the factors there are, of rows not much different; what is missing in rows adds up along a ray."""
+        factors, missing = self.factors or _incomplete_factors(matrix), right - matrix @ start
+        nearly = LinearOperator(matrix.shape, factors.solve)
+        step, failed = bicgstab(matrix, missing, M=nearly, rtol=0, atol=0.01 * accuracy, maxiter=30)
+        if failed:
+            factors = splu(matrix.tocsc())
+            step = factors.solve(missing)
+        self.factors = factors
+        return start + step
+
+
+def _incomplete_factors(matrix: csr_array) -> SuperLU:
+    try:
+        return spilu(matrix.tocsc(), drop_tol=0.02, fill_factor=3, permc_spec="NATURAL")
+    except RuntimeError:
+        # Among thin triangles, whose couplings push, what is left of a row may be nothing.
+        return splu(matrix.tocsc())
 
 
 def _risen(u: Tensor, config: ArrivalConfig) -> Tensor:
@@ -471,27 +575,38 @@ def _triangles(batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor
     return side.clamp_min(torch.finfo(dtype).tiny ** 0.5), offset, height
 
 
+def ways_across(batch: Batch) -> Float[Tensor, "5 domain node triangle"]:
+    """All that `across` has to know of triangles: the side opposite, squared, the foot's offset from its first end and the
+    height over it, in its lengths; and the lengths of the sides to its first end and its second.
+    """
+    side, offset, height = _triangles(batch, batch.sides.dtype)
+    to_ends = [torch.sqrt(side * place.square() + height) for place in (offset, offset + 1)]
+    return torch.stack([side, offset, torch.sqrt(height / side), *to_ends])
+
+
 def across(
     first: Float[Tensor, "_ batch node triangle"],
     second: Float[Tensor, "_ batch node triangle"],
-    side: Float[Tensor, "domain node triangle"],
-    offset: Float[Tensor, "domain node triangle"],
-    height: Float[Tensor, "domain node triangle"],
+    ways: Float[Tensor, "5 domain node triangle"],
 ) -> Float[Tensor, "_ batch node triangle"]:
     """The soonest a front comes across each triangle from the side opposite, along which its time is linear."""
-    place = place_left(first, second, side, offset, height)
-    # Not first + rise at the second end: where the first is late beyond all, that would round the second.
-    leaving = torch.where(place < 1, first + place * (second - first), second)
-    return leaving + torch.sqrt(side * (place + offset).square() + height)
+    side, offset, height, to_first, to_second = ways
+    fall = first - second
+    # Where the front is too slant this is not a number, so nothing is less: it comes along an edge.
+    climb = torch.sqrt(torch.addcmul(side, fall, fall, value=-1))
+    # The straight way at right angles to the front leaves the side at `place`, where its second end is at `climb`.
+    place = torch.addcmul(height * fall, offset, climb, value=-1)
+    straight = torch.addcmul(torch.addcmul(first, offset, fall), height, climb)
+    return torch.where((place > 0) & (place < climb), straight, torch.minimum(first + to_first, second + to_second))
 
 
 def place_left(
-    first: Float[Tensor, "_ batch node triangle"],
-    second: Float[Tensor, "_ batch node triangle"],
+    first: Float[Tensor, "batch node triangle"],
+    second: Float[Tensor, "batch node triangle"],
     side: Float[Tensor, "domain node triangle"],
     offset: Float[Tensor, "domain node triangle"],
     height: Float[Tensor, "domain node triangle"],
-) -> Float[Tensor, "_ batch node triangle"]:
+) -> Float[Tensor, "batch node triangle"]:
     """Where on the side opposite the soonest way leaves it: 0 at the first end, 1 at the second."""
     rise = second - first
     # The straight way at right angles to the front leaves the side at this place; where the front is too slant, from an end.

@@ -16,6 +16,17 @@ from gfunk.domain import Domain
 from gfunk.errors import InputError
 from gfunk.laplacian import Laplacian, Mass, assembled, element_matrices, knn_laplacian, off_diagonal_rows
 from gfunk.sparse_solver import symmetric_solver
+from gfunk.surface import unique_edges
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solving:
+    """How a half step is solved: others that take it over are solved alike."""
+
+    n_slots: int  # for neighbours of a node
+    smallest: float
+    largest: float
+    stiffest: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +45,10 @@ class HalfStep:
     largest: float
     # Those of M^-1 dt/2 S lie below this.
     stiffest: float
+
+    @property
+    def solving(self) -> Solving:
+        return Solving(n_slots=len(self.neighbors), smallest=self.smallest, largest=self.largest, stiffest=self.stiffest)
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> "HalfStep":
         return HalfStep(
@@ -77,16 +92,41 @@ def half_step(domain: Domain, dt: float, mass: Mass = "consistent") -> HalfStep:
     smallest, largest = _bounds_of_cells(*blocks, matrix, dt) if blocks else _bounds_of_graph(matrix)
     stiffest = dt / 2 * (_stiffest_cell(*blocks) if blocks else _stiffest_node(matrices))
     neighbors, entries = off_diagonal_rows([matrix, matrices.stiffness])
-    # Rounded outwards to an eighth of an octave: alike domains get like bounds, and can be stepped together.
-    lower, upper = floor(8 * log2(smallest)), ceil(8 * log2(largest))
     return HalfStep(
         neighbors=torch.from_numpy(neighbors.astype(np.int32)),
         couplings=torch.from_numpy(entries[0] / diagonal),
         pulls=torch.from_numpy(-dt / 2 * entries[1] / diagonal),
-        smallest=exp2(lower / 8),
-        largest=exp2(max(upper, lower + 1) / 8),
-        stiffest=exp2(ceil(2 * log2(stiffest)) / 2),
+        **_rounded(smallest, largest, stiffest),
     )
+
+
+def solving_when_halved(domain: Domain, dt: float, mass: Mass, n_halvings: int) -> Solving | None:
+    """How `half_step` is solved on the domain with its triangles cut in four so often, in their planes, without making it.
+
+    Parts of a triangle have its S, and a quarter of its M: as if the step were four times as long. None where some are so
+    thin that it takes the whole matrix.
+    """
+    stiffness, masses = element_matrices(domain, mass)
+    longer = 4**n_halvings * dt
+    smallest, largest = _extremes(_quotients(stiffness, masses, longer))
+    if smallest < largest / FAR_APART:
+        return None
+    n_neighbors = int(np.bincount(unique_edges(domain.cells).ravel()).max())
+    return Solving(
+        # A side's middle has six neighbours, or four.
+        n_slots=max(n_neighbors, 6) if n_halvings else n_neighbors,
+        **_rounded(smallest, largest, longer / 2 * _stiffest_cell(stiffness, masses)),
+    )
+
+
+def _rounded(smallest: float, largest: float, stiffest: float) -> dict[str, float]:
+    """Outwards to an eighth of an octave, or half: alike domains get like bounds, and can be stepped together."""
+    lower, upper = floor(8 * log2(smallest)), ceil(8 * log2(largest))
+    return {
+        "smallest": exp2(lower / 8),
+        "largest": exp2(max(upper, lower + 1) / 8),
+        "stiffest": exp2(ceil(2 * log2(stiffest)) / 2),
+    }
 
 
 def joined(parts: Sequence[HalfStep]) -> HalfStep:
@@ -137,27 +177,52 @@ def diffused(
     return torch.where(z.abs() > 1e-20, z, 0)
 
 
-def begun(v: Tensor, guess: Tensor, step: HalfStep, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def coupling_matrix(step: HalfStep) -> csr_array:
+    """The couplings, for `begun` and `gone_on` on a CPU where they are not compiled: quicker than slot by slot."""
+    n_nodes = step.neighbors.shape[1]
+    rows = np.broadcast_to(np.arange(n_nodes), step.neighbors.shape)
+    places = rows.ravel(), step.neighbors.numpy().ravel()
+    matrix = csr_array((step.couplings.numpy().ravel(), places), shape=(n_nodes, n_nodes))
+    matrix.eliminate_zeros()  # slots that nobody fills
+    return matrix
+
+
+def begun(
+    v: Tensor, guess: Tensor, step: HalfStep, weight: Tensor, matrix: csr_array | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """After the first iteration: z, its last change, and the residual before it."""
+    residual = _pulled(step, v, at_once=matrix is not None) - _product(step, guess, matrix)
+    change = weight[1] * residual
+    return guess + change, change, residual
+
+
+def gone_on(
+    z: Tensor, change: Tensor, residual: Tensor, step: HalfStep, weight: Tensor, matrix: csr_array | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same an iteration later."""
+    kept, taken = weight.unbind()
+    residual = residual - _product(step, change, matrix)
+    change = kept * change + taken * residual
+    return z + change, change, residual
+
+
+def _pulled(step: HalfStep, v: Tensor, at_once: bool) -> Tensor:
+    if at_once:
+        # A matrix would not keep a constant field to the last bit, nor torch's sum what does not depend on other domains.
+        around = v.T.index_select(1, step.neighbors.flatten()).view(-1, *step.neighbors.shape)
+        first, *others = (step.pulls * (around - v.T[:, None])).unbind(dim=1)
+        return sum(others, first).T
     # Slot by slot, not as one sum over them: compiled, this is a single pass with unit stride. `embedding` picks rows as
     # v[neighbors] does, but counts none from the end: it needn't look for negative numbers.
     pulled = torch.zeros_like(v)
     for neighbors, pull in zip(step.neighbors.unbind(), step.pulls.unbind(), strict=True):
         pulled = pulled + pull[:, None] * (embedding(neighbors, v) - v)
-    residual = pulled - _product(step, guess)
-    change = weight[1] * residual
-    return guess + change, change, residual
+    return pulled
 
 
-def gone_on(z: Tensor, change: Tensor, residual: Tensor, step: HalfStep, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same an iteration later."""
-    kept, taken = weight.unbind()
-    residual = residual - _product(step, change)
-    change = kept * change + taken * residual
-    return z + change, change, residual
-
-
-def _product(step: HalfStep, x: Tensor) -> Tensor:
+def _product(step: HalfStep, x: Tensor, matrix: csr_array | None) -> Tensor:
+    if matrix is not None:
+        return x + torch.from_numpy(matrix @ x.numpy())
     total = x
     for neighbors, coupling in zip(step.neighbors.unbind(), step.couplings.unbind(), strict=True):
         total = total + coupling[:, None] * embedding(neighbors, x)
@@ -182,6 +247,9 @@ def _bounds_of_graph(matrix: csr_array) -> tuple[float, float]:
     return float((np.asarray(matrix.sum(axis=1)).ravel() / matrix.diagonal()).min()), 2.0
 
 
+FAR_APART = 8.0  # bounds that are so need another look
+
+
 def _bounds_of_cells(
     stiffness: Float[np.ndarray, "cell corner corner"],
     mass: Float[np.ndarray, "cell corner corner"],
@@ -193,11 +261,9 @@ def _bounds_of_cells(
     x . A x is a sum over cells, so x . A x / x . diag(A) x lies between the extremes of the cells' own quotients (Wathen
     1987). The lower one is far too low where a few cells are thin; there the eigenvalue itself is found.
     """
-    block = mass + dt / 2 * stiffness
-    scale = 1 / np.sqrt(np.einsum("caa->ca", block))
-    quotients = np.linalg.eigvalsh(scale[:, :, None] * block * scale[:, None, :])
-    smallest, largest = float(quotients.min()), float(quotients.max())
-    if smallest < largest / 8:
+    quotients = _quotients(stiffness, mass, dt)
+    smallest, largest = _extremes(quotients)
+    if smallest < largest / FAR_APART:
         smallest = max(smallest, 0.99 * _smallest_eigenvalue(matrix))
     if smallest < 1e-9 * largest:
         raise InputError(
@@ -205,6 +271,18 @@ def _bounds_of_cells(
             f"{largest:.1e}): remesh, or take shorter steps"
         )
     return smallest, largest
+
+
+def _quotients(
+    stiffness: Float[np.ndarray, "cell corner corner"], mass: Float[np.ndarray, "cell corner corner"], dt: float
+) -> Float[np.ndarray, "cell corner"]:
+    block = mass + dt / 2 * stiffness
+    scale = 1 / np.sqrt(np.einsum("caa->ca", block))
+    return np.linalg.eigvalsh(scale[:, :, None] * block * scale[:, None, :])
+
+
+def _extremes(values: Float[np.ndarray, "cell corner"]) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
 
 
 def _smallest_eigenvalue(matrix: csr_array) -> float:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from gfunk.domain import Domain, halved
+from gfunk.domain import Domain
 from gfunk.experiments import chosen_device
 from gfunk.physics.monodomain import SCHEMES, can_compile
 from gfunk.prediction import Prediction, Ready, asked_times, compared, made_ready, predicted
@@ -36,7 +36,7 @@ class ModelPredictor:
         ready = made_ready(domain, self.model, device=self.device, cache=self.cache, on_stage=_then(say))
         if compiles:
             pacing = ready.problem.pacing
-            self.solver.prepare(halved(ready.even, ready.problem.n_halvings), ready.coupling, pacing.cell, pacing.scheme)
+            self.solver.prepare(ready.tissue, ready.coupling, pacing.cell, pacing.scheme)
         return ready
 
     def predicted(self, ready: Ready, sites: Sequence[Site], say: Say) -> Wave:

@@ -57,6 +57,19 @@ class Courtemanche:
         return dict(zip(_STATES, self.at_rest, strict=True))
 
     def rates(self, state: dict[str, Tensor]) -> dict[str, Gate | Tensor]:
+        return {**self.other_rates(state), **self.voltage_gates(state["v"])}
+
+    def voltage_gates(self, v: Tensor) -> dict[str, Gate]:
+        # Exponentials take half of a step's time: those of like slope are made from one.
+        decay_5, decay_17 = torch.exp(v * (-1 / 5)), torch.exp(v * (-1 / 17))
+        return {
+            **_sodium_gates(v),
+            **_potassium_gates(v, decay_5, decay_17),
+            **_calcium_gates(v),
+            "release_w": _release_w(v, decay_5, decay_17),
+        }
+
+    def other_rates(self, state: dict[str, Tensor]) -> dict[str, Gate | Tensor]:
         v, na_in, ca_in, k_in = state["v"], state["na_in"], state["ca_in"], state["k_in"]
         ca_release, ca_uptake = state["ca_release"], state["ca_uptake"]
         faraday = 96.4867  # C/mmol
@@ -106,14 +119,10 @@ class Courtemanche:
         ca_from_store = (uptake_volume / inside) * (leak - uptake) + (release_volume / inside) * release
         # The publication's Fn times 1e12: numbers near 1 for float32, not 1e-13 and 1e-15.
         flux = release_volume * release - self.capacitance_pF / (2 * faraday) * (0.5 * ca_l - 0.2 * naca)
-        # Exponentials take half of a step's time: those of like slope are made from one.
-        decay_5, decay_17 = torch.exp(v * (-1 / 5)), torch.exp(v * (-1 / 17))
         return {
             "v": -(na + k1 + to + kur + kr + ks + ca_l + background_na + background_ca + nak + naca + ca_pump),
-            **_sodium_gates(v),
-            **_potassium_gates(v, decay_5, decay_17),
-            **_calcium_gates(v, ca_in),
-            **_release_gates(v, flux, decay_5, decay_17),
+            "f_ca": Gate(0.00035 / (0.00035 + ca_in), 1 / 2),
+            **_release_gates(flux),
             "na_in": -per_charge * (3 * nak + 3 * naca + background_na + na),
             "ca_in": (ca_from_outside + ca_from_store) * ca_free,
             "k_in": per_charge * (2 * nak - (k1 + to + kur + kr + ks)),
@@ -131,7 +140,7 @@ def _unbound(calcium: Tensor, *buffers: tuple[float, float]) -> Tensor:
     return top / bottom
 
 
-def _sodium_gates(v: Tensor) -> dict[str, Gate | Tensor]:
+def _sodium_gates(v: Tensor) -> dict[str, Gate]:
     # Two formulas meet, with a jump, at -40 mV. `below` goes no higher: the one not taken stays finite.
     is_below, below = v < -40, v.clamp(max=-40)
     shut = 1e-15  # instead of 0, which gates near would be denormal floats: slow ones
@@ -152,7 +161,7 @@ def _sodium_gates(v: Tensor) -> dict[str, Gate | Tensor]:
     }
 
 
-def _potassium_gates(v: Tensor, decay_5: Tensor, decay_17: Tensor) -> dict[str, Gate | Tensor]:
+def _potassium_gates(v: Tensor, decay_5: Tensor, decay_17: Tensor) -> dict[str, Gate]:
     warming = 3.0  # Q10 of the transient and the ultrarapid current, measured at room temperature
     opening = 0.65 / (exp(-10 / 8.5) * decay_17**2 + torch.exp(scaled(v, 30.0, -59.0)))
     closing = 0.65 * decay_17 / (2.5 * decay_17 + exp(82 / 17))
@@ -173,26 +182,26 @@ def _potassium_gates(v: Tensor, decay_5: Tensor, decay_17: Tensor) -> dict[str, 
     }
 
 
-def _calcium_gates(v: Tensor, ca_in: Tensor) -> dict[str, Gate | Tensor]:
+def _calcium_gates(v: Tensor) -> dict[str, Gate]:
     from_ten = scaled(v, -10.0, 6.24)
     d_decay = torch.exp(-from_ten)
     return {
         "d": Gate(torch.sigmoid(scaled(v, -10.0, 8.0)), 0.035 * 6.24 * ramp(from_ten, d_decay) * (1 + d_decay)),
         "f": Gate(torch.sigmoid(scaled(v, -28.0, -6.9)), (0.0197 * torch.exp(-((0.0337 * (v + 10)) ** 2)) + 0.02) * (1 / 9)),
-        "f_ca": Gate(0.00035 / (0.00035 + ca_in), 1 / 2),
     }
 
 
-def _release_gates(v: Tensor, flux: Tensor, decay_5: Tensor, decay_17: Tensor) -> dict[str, Gate | Tensor]:
+def _release_gates(flux: Tensor) -> dict[str, Gate]:
     is_open = torch.sigmoid(scaled(flux, 0.34175, 1.367e-3))
-    w_decay = exp(7.9 / 5) * decay_5
     return {
         "release_u": Gate(is_open, 1 / 8),
         "release_v": relaxing(torch.sigmoid(scaled(flux, 0.06835, -1.367e-3)), 1.91 + 2.09 * is_open),
-        "release_w": Gate(
-            decay_17 / (decay_17 + exp(-40 / 17)), 5 / 6 * ramp(scaled(v, 7.9, 5.0), w_decay) * (1 + 0.3 * w_decay)
-        ),
     }
+
+
+def _release_w(v: Tensor, decay_5: Tensor, decay_17: Tensor) -> Gate:
+    w_decay = exp(7.9 / 5) * decay_5
+    return Gate(decay_17 / (decay_17 + exp(-40 / 17)), 5 / 6 * ramp(scaled(v, 7.9, 5.0), w_decay) * (1 + 0.3 * w_decay))
 
 
 # Remodelled by atrial fibrillation: less L-type calcium, transient outward and ultrarapid current, more IK1.
