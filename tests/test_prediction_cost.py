@@ -19,14 +19,15 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 def test_what_is_kept_saves_the_second_command_its_modes(tmp_path: Path):
-    cold, warm, more, many = prediction_cost(egg(), write_untrained(tmp_path), 20.0, 2)
-    assert [row.what for row in (cold, warm, more, many)] == ["cold", "warm", "one more", "many at once"]
+    rows = prediction_cost(egg(), write_untrained(tmp_path), 20.0, 2)
+    assert [row.what for row in rows] == ["cold", "warm", "one more", "many at once", "as many again"]
+    cold, warm, more, *many = rows
     assert list(cold.seconds) == list(warm.seconds) == STAGES
     assert warm.seconds["modes"] < cold.seconds["modes"]
     # One wave more needs nothing that is known of the surface.
     assert list(more.seconds) == STAGES[4:]
-    assert many.waves == 2 and cold.nodes == egg().n_nodes
-    assert all(seconds > 0 for row in (cold, warm, more, many) for seconds in row.seconds.values())
+    assert [row.waves for row in many] == [2, 2] and cold.nodes == egg().n_nodes
+    assert all(seconds > 0 for row in rows for seconds in row.seconds.values())
     # What users have kept themselves is neither read nor written.
     assert not (tmp_path / "cache").exists()
 

@@ -113,7 +113,7 @@ def _bench_predict(options: argparse.Namespace):
         raise InputError("bench predict takes one --run")
     device = chosen_device(options.device)
     seed = FIRST_SEED["val"] if options.seed is None else options.seed
-    with bar("predicting", 4) as advance:
+    with bar("predicting", 5) as advance:
         found = prediction_cost(left_atrium(seed, options.edge), model, 90.0, options.n, str(device), advance)
     rows = [
         {"what": row.what, "nodes": row.nodes, "waves": row.waves, **row.seconds, "together": row.together} for row in found
