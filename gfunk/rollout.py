@@ -120,7 +120,7 @@ def rollout(
 ) -> Float[Tensor, "batch time node channel"]:
     """u after each of the consecutive durations; the first saved value is the initial one.
 
-    saves_memory: activations inside an interval are computed again in the backward pass instead of kept.
+    saves_memory: of several intervals, activations inside each are computed again in the backward pass instead of kept.
     between: called after each interval, to show progress.
     """
     for duration in durations:
@@ -133,7 +133,7 @@ def rollout(
         return torch.cat([initial[:, None], operator(operator.first(initial, batch), batch, times)], dim=1)  # pyright: ignore
     stepping: Operator = operator  # pyright: ignore[reportAssignmentType]
     advance = integrator.advance
-    if saves_memory:
+    if saves_memory and len(durations) > 1:
         # No operator draws random numbers, so there is no state of them to put back.
         advance = partial(checkpoint, integrator.advance, use_reentrant=False, preserve_rng_state=False)
     # Cut out of a longer trajectory, u's layout would depend on that one's length: compiled steps would compile again.

@@ -403,6 +403,15 @@ def test_saving_memory_leaves_gradients_the_same_to_the_last_bit(config: GFuNKCo
     assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
 
 
+@pytest.mark.parametrize(("durations", "n_calls"), [([0.1], 2), ([0.1, 0.1], 2 * 4)])
+def test_only_of_several_intervals_is_anything_computed_again(durations: list[float], n_calls: int):
+    batch = batch_of(SQUARE, dtype=torch.float32)
+    operator, calls = seeded(SPECTRAL).float(), []
+    operator.register_forward_hook(lambda *_: calls.append(1))
+    rollout(operator, field_on(batch, 2), batch, durations, FlowMap(longest_step=0.05), saves_memory=True).sum().backward()
+    assert len(calls) == n_calls
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_the_networks_compile_whole_and_answer_the_same(backend: str):
     script = Path(__file__).with_name("compile_gfunk.py")

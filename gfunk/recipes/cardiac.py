@@ -35,6 +35,7 @@ TRAINING = TrainingConfig(
     coarse_part=0.7,
     n_sizes=4,
     half_precision=True,
+    saves_memory=True,  # a hundred steps of Geo-FNO's or a Transolver's activations are more than 139 GiB
     validate_every=10,
     validation_stride=10,
 )
