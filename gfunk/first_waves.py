@@ -96,12 +96,12 @@ def first_waves(
             values = wave.values_mV[0][:, : len(patch.nodes)]
             if np.abs(values[:, patch.is_cut] - resting).max(initial=0) > QUIET_MV:
                 continue
-            everywhere = np.full((len(times_ms), domain.n_nodes), resting, dtype=np.float32)
-            everywhere[:, patch.nodes] = values
+            filled = np.full((len(times_ms), domain.n_nodes), resting, dtype=np.float32)
+            filled[:, patch.nodes] = values
             activation = np.full(domain.n_nodes, np.nan, dtype=np.float32)
             activation[patch.nodes] = wave.activation_ms[0, : len(patch.nodes)]
             found[number] = FirstWave(
-                times_ms=times_ms, values_mV=everywhere, activation_ms=activation, n_stepped=patch.tissue.n_nodes
+                times_ms=times_ms, values_mV=filled, activation_ms=activation, n_stepped=patch.tissue.n_nodes
             )
         reach_ms += WIDER_MS
     return [found[number] for number in range(len(stimuli))]

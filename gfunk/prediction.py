@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import floor
 from pathlib import Path
 from typing import Literal
@@ -56,6 +56,7 @@ FAR_K, FAR_RATIO = 2.0, 1.5
 SEEN_TURN, FAR_TURN = 4.0, 2.0
 N_OPENINGS = 5  # of an atrium
 TIMES_AT_ONCE = 16  # carried back; more would only take memory
+NODES_AT_ONCE = 256  # told of, at as many times, by a thread
 # Where the wave has been for a while, v would jump by some mV as the operator takes over: what it misses then is added,
 # and fades, e times in so long. At the front itself, which moves on, that would be wrong.
 BEHIND_MS, FADING_MS = 1.0, 2.0
@@ -497,56 +498,49 @@ def _predicted_later(
             # As a rollout would, but what is found on the way is kept.
             with threads_for(ready.even.n_nodes):
                 known = operator.first(u, batch)
-                told = operator.arrival(known, batch)
-            values = _told_values(operator, known, *told, batch, torch.from_numpy(np.append(0.0, since)).to(u))
+            told = operator.arrival(known, batch)
+            times = torch.from_numpy(np.append(0.0, since)).to(u)
+            values = _by_nodes(partial(operator.told, times=times), u, *told)
             is_behind = torch.from_numpy(first.activation_ms <= ready.first_ms - BEHIND_MS).to(u.device)[:, None]
             fading = torch.from_numpy(np.exp(-since / FADING_MS)).to(u)[:, None, None]
             values = values[:, 1:] + fading * torch.where(is_behind, u - values[:, 0], 0)[:, None]
-            arrival = _activated(operator, known, *told)[0].cpu().numpy() + np.float32(ready.first_ms)
+            arrival = _activated(operator, u, *told)[0].cpu().numpy() + np.float32(ready.first_ms)
         else:
             values = rollout(operator, u, batch, np.diff(since, prepend=0.0).tolist(), ready.variant.integrator)[:, 1:]
         found.append(((values[0, :, :, 0] * scale + offset).cpu().numpy(), arrival))
     return found
 
 
-def _told_values(
-    operator: Arrival,
-    known: Float[Tensor, "batch _ input"],
-    arrival: Float[Tensor, "batch _ 1"],
-    latents: Float[Tensor, "batch _ feature"],
-    batch: Batch,
-    times: Float[Tensor, " time"],
-) -> Float[Tensor, "batch time _ channel"]:
-    """As the operator tells them; on a CPU each time alone, as its cache holds no more: that takes 0.4 of the time."""
-    if times.device.type != "cpu":
-        return operator.values(known, arrival, latents, batch, times)
+def _by_nodes(found: Callable[..., Tensor], *fields: Float[Tensor, "batch node _"]) -> Tensor:
+    """What is found of each node by itself; its axis is the last but one.
 
-    @torch.no_grad()
-    def at(some: Tensor) -> Tensor:
-        return operator.values(known, arrival, latents, batch, some)
-
-    # A thread for each time, not all threads for each: those wait for each other wherever a core has something else to do.
+    On a CPU of few nodes at a time, as its cache holds no more: that takes 0.4 of the time. And with a thread for each of
+    these, not all threads for each: those wait for each other wherever a core has something else to do.
+    """
+    if fields[0].device.type != "cpu":
+        return found(*fields)
     with ThreadPoolExecutor(torch.get_num_threads()) as pool, threads_for(0):
-        return torch.cat(list(pool.map(at, times.split(1))), dim=1)
+        parts = pool.map(torch.no_grad()(found), *(field.split(NODES_AT_ONCE, dim=1) for field in fields))
+        return torch.cat(list(parts), dim=-2)
 
 
 def _arrivals(ready: Ready, operator: Arrival, u: Float[Tensor, "batch _ channel"]) -> Float[np.ndarray, "batch _"]:
     """When each wave comes, in ms, from what it is at the first time."""
     with threads_for(ready.even.n_nodes):
         known = operator.first(u, ready.batch)
-    return _activated(operator, known, *operator.arrival(known, ready.batch)).cpu().numpy() + np.float32(ready.first_ms)
+    told = operator.arrival(known, ready.batch)
+    return _activated(operator, u, *told).cpu().numpy() + np.float32(ready.first_ms)
 
 
 def _activated(
     operator: Arrival,
-    known: Float[Tensor, "batch _ input"],
+    u: Float[Tensor, "batch _ channel"],
     arrival: Float[Tensor, "batch _ 1"],
     latents: Float[Tensor, "batch _ feature"],
 ) -> Float[Tensor, "batch _"]:
     """When u rises through the threshold: near its arrival, but nobody told the profile to do so at that very time."""
     since = torch.linspace(-RISEN_WITHIN, RISEN_WITHIN, N_RISES).to(arrival) * operator.config.time_scale
-    place = torch.cat([known[..., :1], latents], dim=-1)
-    rising = operator.profile(since[:, None, None].expand(len(arrival), -1, arrival.shape[1], 1), place)[..., 0]
+    rising = _by_nodes(partial(operator.told, times=since), u, torch.zeros_like(arrival), latents)[..., 0]
     late = activation_times(rising, since, operator.config.threshold)
     return arrival[..., 0] + late.nan_to_num(0.0).to(arrival)
 

@@ -37,7 +37,7 @@ def prediction_cost(
     until_ms: float,
     n_sites: int,
     device: str = "cpu",
-    on_row: Callable[[], None] = lambda: None,
+    on_row: Callable[[Row], None] = lambda _: None,
 ) -> list[Row]:
     """The surface is read from a file, as a user's is; what is kept from one command to the next starts empty.
 
@@ -47,7 +47,7 @@ def prediction_cost(
 
     def add(what: str, n_waves: int, nodes: int, seconds: Mapping[str, float]):
         rows.append(Row(what=what, nodes=nodes, waves=n_waves, seconds=seconds))
-        on_row()
+        on_row(rows[-1])
 
     with TemporaryDirectory() as folder:
         path, cache = Path(folder) / "atrium.vtp", Path(folder) / "cache"

@@ -157,7 +157,7 @@ def test_activation_is_when_values_rise_through_the_threshold_not_when_the_netwo
     known = torch.full((1, n_nodes, 3), operator.config.resting)
     latents = 0.1 * torch.randn(1, n_nodes, operator.config.n_latents, generator=torch.Generator().manual_seed(0))
     arrival = torch.linspace(5, 60, n_nodes)[None, :, None]
-    late = prediction._activated(operator, known, arrival, latents)[..., None] - arrival
+    late = prediction._activated(operator, known[..., :1], arrival, latents)[..., None] - arrival
     assert late.abs().max() < 1 and (late != 0).any()
     then = operator.profile(late[:, None], torch.cat([known[..., :1], latents], dim=-1))[:, 0]
     assert (then - operator.config.threshold).abs()[late != 0].max() < 0.02

@@ -1,6 +1,8 @@
 """A solver in a process of its own finds what the one here finds, and nobody minds when it is gone."""
 
+import os
 import pickle
+import signal
 from collections.abc import Iterator
 from functools import cache
 from io import BytesIO
@@ -110,6 +112,24 @@ def test_before_and_after_the_other_process_is_there_waves_are_solved_here():
     until(lambda: elsewhere.is_ready(PACING.cell, PACING.scheme, step()), patience_s=60)
     elsewhere.close()
     assert same(elsewhere(**asked()), simulate_many(**asked())) and here.n_asked == 2
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes can't be held here")
+def test_while_it_is_held_nothing_is_prepared_and_waves_are_solved_here():
+    here = Here()
+    elsewhere = SolverElsewhere(here, compiles=False)
+    elsewhere.prepare(tissue(), step(), PACING.cell, PACING.scheme)
+    until(elsewhere._turn.locked)
+    with elsewhere.held():
+        assert elsewhere._process is not None
+        _, flags = os.waitpid(elsewhere._process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(flags)
+        assert same(elsewhere(**asked()), simulate_many(**asked())) and here.n_asked == 1
+    until(lambda: elsewhere.is_ready(PACING.cell, PACING.scheme, step()), patience_s=60)
+    # What is ready is not held: it is of use.
+    with elsewhere.held():
+        assert same(elsewhere(**asked()), simulate_many(**asked())) and here.n_asked == 1
+    elsewhere.close()
 
 
 def test_it_can_be_closed_while_it_prepares():

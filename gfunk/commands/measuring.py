@@ -102,7 +102,7 @@ def _bench_atria(options: argparse.Namespace):
 def _bench_predict(options: argparse.Namespace):
     from gfunk.atria.synthetic import left_atrium
     from gfunk.experiments import chosen_device
-    from gfunk.prediction_cost import prediction_cost
+    from gfunk.prediction_cost import Row, prediction_cost
     from gfunk.records import hardware, record
     from gfunk.simulation import FIRST_SEED
 
@@ -114,7 +114,15 @@ def _bench_predict(options: argparse.Namespace):
     device = chosen_device(options.device)
     seed = FIRST_SEED["val"] if options.seed is None else options.seed
     with bar("predicting", 5) as advance:
-        found = prediction_cost(left_atrium(seed, options.edge), model, 90.0, options.n, str(device), advance)
+
+        def said(row: Row):
+            advance()
+            # Should the rest take too long, this much is known.
+            people.print(
+                f"{row.what}: {row.together:.3g} s ({', '.join(f'{name} {s:.2g}' for name, s in row.seconds.items())})"
+            )
+
+        found = prediction_cost(left_atrium(seed, options.edge), model, 90.0, options.n, str(device), said)
     rows = [
         {"what": row.what, "nodes": row.nodes, "waves": row.waves, **row.seconds, "together": row.together} for row in found
     ]

@@ -123,11 +123,22 @@ class Arrival(nn.Module):
         times: Float[Tensor, " time"],
     ) -> Float[Tensor, "batch time node channel"]:
         """u at the times, of a wave whose `arrival` is known."""
+        found = self.told(first[..., :1], arrival, latents, times)
+        return torch.where(batch.is_node[:, None, :, None], found, 0)
+
+    def told(
+        self,
+        u: Float[Tensor, "batch node channel"],
+        arrival: Float[Tensor, "batch node 1"],
+        latents: Float[Tensor, "batch node feature"],
+        times: Float[Tensor, " time"],
+    ) -> Float[Tensor, "batch time node channel"]:
+        """The same by what is known of each node alone: its first u, when the wave arrives, what it tells its profile."""
         # Not in half precision: u is steep in the time.
-        with torch.autocast(first.device.type, enabled=False):
-            place = torch.cat([first[..., :1], latents], dim=-1)
+        with torch.autocast(u.device.type, enabled=False):
+            place = torch.cat([u, latents], dim=-1)
             parts = [self.profile(some[:, None, None] - arrival[:, None], place) for some in times.split(TIMES_AT_ONCE)]
-        return torch.where(batch.is_node[:, None, :, None], torch.cat(parts, dim=1), 0)
+        return torch.cat(parts, dim=1)
 
 
 class MixingLayer(nn.Module):

@@ -5,11 +5,12 @@ Not a thread: compiling is half a minute of Python, for which every step of the 
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from io import BufferedIOBase
 from threading import Lock, Thread
 from typing import Any
@@ -36,6 +37,7 @@ class SolverElsewhere:
         self._turn = Lock()  # one asks the other process at a time
         self._process: subprocess.Popen[bytes] | None = None
         self._ready: set[Kind] = set()
+        self._is_held = False
         self.close: Callable[[], object] = lambda: None  # also called when nobody holds this any more, or Python ends
 
     def is_ready(self, cell: str, scheme: str, step: HalfStep) -> bool:
@@ -55,12 +57,29 @@ class SolverElsewhere:
         self.start()
         Thread(target=self._prepare, args=(tissue, step, cell, scheme), name="compiles elsewhere", daemon=True).start()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Meanwhile nothing is compiled, where that can be: a visitor who clicks is served first."""
+        # Who compiles has its turn. When it just solves, who asked waits for it.
+        process = self._process if self._turn.locked() else None
+        if process is None or not hasattr(signal, "SIGSTOP"):
+            yield
+            return
+        self._is_held = True
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+            self._is_held = False
+
     def __call__(
         self, domains: Sequence[Domain], *args: Any, cell: str, scheme: str, couplings: Sequence[HalfStep], **options: Any
     ) -> list[Paced]:
         options |= {"cell": cell, "scheme": scheme, "couplings": couplings}
         found = None
-        if _kind(cell, scheme, couplings) in self._ready and self._turn.acquire(blocking=False):
+        can_ask = not self._is_held and _kind(cell, scheme, couplings) in self._ready
+        if can_ask and self._turn.acquire(blocking=False):
             try:
                 found = self._asked(domains, *args, **options | {"compiles": self._compiles})
             finally:

@@ -42,7 +42,8 @@ class ModelPredictor:
     def predicted(self, ready: Ready, sites: Sequence[Site], say: Say) -> Wave:
         say("first wave")
         times = asked_times(self.until_ms, self.every_ms)
-        (found,) = predicted(ready, [sites], times, solve=self.solver, on_stage=_then(say))
+        with self.solver.held():
+            (found,) = predicted(ready, [sites], times, solve=self.solver, on_stage=_then(say))
         return Wave(
             times_ms=found.times_ms, values_mV=found.values_mV, activation_ms=found.activation_ms,
             seconds=found.seconds, warnings=found.warnings, origin=found,
