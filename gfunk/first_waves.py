@@ -28,8 +28,9 @@ FASTEST = 1.47
 MARGIN_MS = 2.0
 WIDER_MS = 2.5  # the next patch, where the first was too small
 QUIET_MV = 0.05  # of 105: where a patch was cut out, v may have changed by no more
-# Compiling takes half a minute, and then a step a fifth of the time: it pays from so many nodes times ms on.
-COMPILED_FROM = 2e6
+# Compiling takes half a minute, and then a step a fifth of the time: it pays from so many nodes times ms on. Beside
+# shortcuts, which a CPU takes for patches, a step takes about half the time: it pays later.
+COMPILED_FROM, COMPILED_BESIDE_SHORTCUTS_FROM = 2e6, 2e7
 # Fewer nodes are stepped by one thread: on two idle cores two are no faster, on busy ones they were ten times slower.
 THREADED_FROM = 50_000
 
@@ -87,7 +88,7 @@ def first_waves(
                 cell=pacing.cell,
                 scheme=pacing.scheme,
                 device=device,
-                compiles=compiling_pays(n_nodes, until, device) if compiles is None else compiles,
+                compiles=compiling_pays(n_nodes, until, device, shortcuts=True) if compiles is None else compiles,
                 activated_mV=ACTIVE_MV,
                 couplings=[_stepped_like(coupling(patch.tissue, pacing.scheme), whole) for patch in patches],
                 shortcuts=True,
@@ -138,9 +139,10 @@ def _everywhere(
     ]
 
 
-def compiling_pays(n_nodes: int, until_ms: float, device: torch.device) -> bool:
-    """Whether a solve ends sooner if it is compiled first, as far as that can be told."""
-    return n_nodes * until_ms > COMPILED_FROM and can_compile(device)
+def compiling_pays(n_nodes: int, until_ms: float, device: torch.device, *, shortcuts: bool = False) -> bool:
+    """Whether a solve ends sooner if it is compiled first, as far as that can be told. shortcuts: as `simulate_many` has."""
+    least = COMPILED_BESIDE_SHORTCUTS_FROM if shortcuts and device.type == "cpu" else COMPILED_FROM
+    return n_nodes * until_ms > least and can_compile(device)
 
 
 @contextmanager

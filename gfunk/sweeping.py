@@ -219,7 +219,7 @@ def _compiling_pays(ready: Ready, sites: Float[np.ndarray, "trajectory 3"]) -> b
     with threads_for(ready.even.n_nodes):
         (bound,) = arrival_bounds(ready.even, ready.batch, [stimulus_at(ready, sites[:1])], 2 * reach_ms)
     n_nodes = 4**ready.problem.n_halvings * int((bound <= reach_ms).sum())
-    return compiling_pays(len(sites) * n_nodes, ready.first_ms, ready.device)
+    return compiling_pays(len(sites) * n_nodes, ready.first_ms, ready.device, shortcuts=True)
 
 
 def _unfinished(maps: Float[np.ndarray, "trajectory node"], until_ms: float) -> tuple[str, ...]:
