@@ -7,7 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import batch_of
 from torch import nn
+from toy_surfaces import strip
 
 from gfunk import pareto
 from gfunk.batch import Batch, pack
@@ -34,10 +36,10 @@ from gfunk.pareto import (
     pareto_picture,
     settings,
 )
-from gfunk.physics.monodomain import SCHEMES
-from gfunk.recipes.atrium_data import AtriumProblem
+from gfunk.physics.monodomain import SCHEMES, coupling, simulate_many
+from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
 from gfunk.recipes.recipe import Variant
-from gfunk.recipes.tissue_data import FibreSquareProblem, FlatPacing, RectangleProblem
+from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, FlatPacing, RectangleProblem
 from gfunk.rollout import Direct, FlowMap
 from gfunk.runs import RunCard, write_card
 from gfunk.simulation import View, viewed_domain
@@ -319,3 +321,23 @@ def test_the_command_compares_runs_of_the_recipe_alone_and_records_it(
     assert "bench pareto is for waves" in capsys.readouterr().err
     assert main(["bench", "heat", "rectangles"]) == 2
     assert "only `bench pareto` is of a recipe" in capsys.readouterr().err
+
+
+def test_on_a_cpu_atria_start_from_what_the_solver_finds_near_the_stimulus(monkeypatch: pytest.MonkeyPatch):
+    tissue, pacing = strip(), AtrialPacing(scheme="paper")
+    step, stimulus = coupling(tissue, pacing.scheme), pacing.stimulus((*tissue.points[300].tolist(),))
+    experiment = Experiment(
+        seed=0, tissue=tissue, coupling=step, stimuli=(stimulus,), kept=tissue, nearest=np.arange(tissue.n_nodes)
+    )
+    problem, found = AtriumProblem(pacing=pacing, n_halvings=0), []
+    monkeypatch.setattr(pareto, "median_seconds", lambda action, _device: found.append(action()) or 0.5)
+    study = pareto._Study(problem=problem, experiments=[experiment], device=CPU, together=2)
+    cost = pareto._patched_start(study, problem, experiment, batch_of(tissue, n_modes=1))
+    assert cost.setup_ms > 0 and cost.alone_ms == 500 and cost.together_ms == 250
+    [paced] = simulate_many(
+        [tissue], [[[stimulus]]], [pacing.first_ms], cell=pacing.cell, scheme=pacing.scheme, couplings=[step], compiles=False
+    )
+    assert [len(waves) for waves in found] == [1, 2]
+    for wave in (wave for waves in found for wave in waves):
+        assert wave.n_stepped < tissue.n_nodes
+        assert np.abs(wave.values_mV[-1] - paced.values_mV[0, -1]).max() < 0.1
