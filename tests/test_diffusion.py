@@ -345,6 +345,11 @@ def test_how_a_halved_domain_is_solved_is_known_without_making_it(mass: str, n_h
     assert found is not None or true.largest > 2 * true.smallest
 
 
+@pytest.mark.parametrize("mass", MASSES)
+def test_with_even_triangles_and_short_steps_it_is_always_known(mass: str):
+    assert solving_when_halved(sphere(2), 1e-3, mass, 1) == half_step(halved(sphere(2), 1), 1e-3, mass).solving
+
+
 def test_among_thin_triangles_the_halved_domain_has_to_be_made():
     thin = domains["thin triangles"]
     assert solving_when_halved(with_diffusion(thin, np.eye(2)), DT, "consistent", 1) is None
