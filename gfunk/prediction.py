@@ -56,7 +56,7 @@ FAR_K, FAR_RATIO = 2.0, 1.5
 SEEN_TURN, FAR_TURN = 4.0, 2.0
 N_OPENINGS = 5  # of an atrium
 TIMES_AT_ONCE = 16  # carried back; more would only take memory
-NODES_AT_ONCE = 256  # told of, at as many times, by a thread
+NODES_AT_ONCE = 256  # told of by a thread; with 16 times, as many rows as a cache holds
 # Where the wave has been for a while, v would jump by some mV as the operator takes over: what it misses then is added,
 # and fades, e times in so long. At the front itself, which moves on, that would be wrong.
 BEHIND_MS, FADING_MS = 1.0, 2.0
@@ -93,7 +93,7 @@ class Ready:
 
     @cached_property
     def coupling(self) -> HalfStep:
-        """Of `tissue`. Only where all of it is stepped: on a GPU, or to compare."""
+        """Of `tissue`. Only where all of it is stepped: on a GPU, to compare, or to compile its steps."""
         return coupling(self.tissue, self.problem.pacing.scheme)
 
     @property
