@@ -11,14 +11,18 @@ RECORD=${RECORD:-results/$RECIPE.json}
 DEVICE=${DEVICE:-cuda}
 gfunk="python -m gfunk.cli"
 
-# One after the other: what is done is tested before the next begins.
-for variant in $VARIANTS; do
-  $gfunk compare "$RECIPE" --variant "$variant" --data "$DATA" --out "$RUNS/$variant" --seconds "${SECONDS_EACH:-280}" --seeds 1 \
-    --device "$DEVICE" ${SET:-} --json | cut -c 1-600
-  run=$(dirname "$(find "$RUNS/$variant" -name run.json | head -1)")
-  tested=(--data "$DATA" --device "$DEVICE" --record "$RECORD" --rows "$RUNS/$variant.rows.jsonl" --json)
-  [[ -f $RUNS/$variant.tested ]] && continue
+# In one process, so that data are read and modes found once. The first is what compare calls unchanged.
+first=${VARIANTS%% *}
+levers=()
+for variant in $VARIANTS; do [[ $variant == "$first" ]] || levers+=(--lever "$variant: variant=$variant"); done
+$gfunk compare "$RECIPE" --variant "$first" "${levers[@]}" --data "$DATA" --out "$RUNS" --seconds "${SECONDS_EACH:-150}" --seeds 1 \
+  --device "$DEVICE" ${SET:-} --json | cut -c 1-600
+
+for run in "$RUNS"/*/seed-0; do
+  variant=$(python -c "import json, sys; print(json.load(open(sys.argv[1]))['variant']['name'])" "$run/run.json")
+  [[ -f $run/score.json && ! -f $run/tested ]] || continue
+  tested=(--data "$DATA" --device "$DEVICE" --record "$RECORD" --rows "$run/rows.jsonl" --json)
   $gfunk evaluate "$run" "${tested[@]}" --label "$variant" | cut -c 1-600
   if [[ $RECIPE == rectangles ]]; then $gfunk evaluate "$run" "${tested[@]}" --rotate 90 --label "$variant, turned" | cut -c 1-300; fi
-  touch "$RUNS/$variant.tested"
+  touch "$run/tested"
 done
