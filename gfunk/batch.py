@@ -1,6 +1,6 @@
 """The one bridge from numpy records to torch tensors: domains side by side, padded to one size, on a device."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -208,33 +208,32 @@ def _weighed(laplacian: Laplacian, spectrum: Spectrum) -> Float[np.ndarray, "nod
 
 def stiffness_product(field: Float[Tensor, "batch node width"], batch: Batch) -> Float[Tensor, "batch node width"]:
     """S field, row by row."""
-    return _StiffnessProduct.apply(field, batch.neighbors, batch.couplings)  # pyright: ignore[reportReturnType]
+    return stiffness_products(batch, len(field), field.dtype)(field)
+
+
+def stiffness_products(batch: Batch, n_batch: int, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """The same for many fields of so many trajectories: what all have in common is found once."""
+    n_nodes = batch.neighbors.shape[1]
+    couplings = batch.couplings.to(dtype).expand(n_batch, -1, -1)
+    rows = batch.neighbors + n_nodes * torch.arange(n_batch, device=couplings.device)[:, None, None]
+    common = rows.flatten(0, 1), couplings.flatten(0, 1), couplings.sum(-1, keepdim=True)
+    return lambda field: _StiffnessProduct.apply(field, *common)  # pyright: ignore[reportReturnType]
 
 
 class _StiffnessProduct(torch.autograd.Function):
     """S is symmetric, so the backward pass is the forward one: it gathers, and no two threads ever add to one place."""
 
     @staticmethod
-    def forward(ctx, field: Tensor, neighbors: Tensor, couplings: Tensor) -> Tensor:
-        ctx.save_for_backward(neighbors, couplings)
-        return _sum_of_differences(field, neighbors, couplings)
+    def forward(ctx, field: Tensor, rows: Tensor, couplings: Tensor, total: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, couplings, total)
+        # A bag of embeddings is a weighted sum of rows, in one kernel: no neighbour's values are ever written out.
+        others = nn.functional.embedding_bag(rows, field.flatten(0, 1), per_sample_weights=couplings, mode="sum")
+        return total * field - others.view_as(field)
 
     @staticmethod
     def backward(ctx, *grads: Tensor):
-        neighbors, couplings = ctx.saved_tensors
         (grad,) = grads
-        return _StiffnessProduct.apply(grad, neighbors, couplings), None, None
-
-
-def _sum_of_differences(field: Tensor, neighbors: Tensor, couplings: Tensor) -> Tensor:
-    n_batch, n_nodes, _ = field.shape
-    couplings = couplings.to(field.dtype).expand(n_batch, -1, -1)
-    rows = neighbors + n_nodes * torch.arange(n_batch, device=field.device)[:, None, None]
-    # A bag of embeddings is a weighted sum of rows, in one kernel: no neighbour's values are ever written out.
-    others = nn.functional.embedding_bag(
-        rows.flatten(0, 1), field.flatten(0, 1), per_sample_weights=couplings.flatten(0, 1), mode="sum"
-    )
-    return couplings.sum(-1, keepdim=True) * field - others.unflatten(0, (n_batch, n_nodes))
+        return _StiffnessProduct.apply(grad, *ctx.saved_tensors), None, None, None
 
 
 def _stiffness_rows(laplacian: Laplacian) -> tuple[np.ndarray, np.ndarray]:

@@ -187,19 +187,21 @@ def _parser() -> argparse.ArgumentParser:
         "recipe",
         nargs="?",
         default="heat",
-        help="a recipe, for its operators, or `solver`, `atria`, `predict`, `pareto` or `scale`",
+        help="a recipe, for its operators, or `solver`, `atria`, `predict`, `view`, `pareto` or `scale`",
     )
     each.add_argument("of", nargs="?", help="pareto: the recipe whose error and cost it is about (default: rectangles)")
     each.add_argument("--variant", action="append", help="default: ours and paper; scale: RECIPE/VARIANT")
     each.add_argument(
-        "--n", type=_positive, help="trajectories at a time (default 20); atria, pareto (2): domains; predict: sites"
+        "--n", type=_positive, help="trajectories at a time (default 20); atria, pareto (2): domains; predict, view: sites"
     )
-    each.add_argument("--edge", type=float, default=1.0, metavar="MM", help="atria, predict: edge length of the triangles")
+    each.add_argument(
+        "--edge", type=float, default=1.0, metavar="MM", help="atria, predict, view: edge length of the triangles"
+    )
     each.add_argument("--picture", type=Path, help="atria: draw the first four; pareto: error against cost (.png)")
     each.add_argument(
-        "--run", action="append", default=[], help="pareto, predict: a trained run's folder, or a shipped model"
+        "--run", action="append", default=[], help="pareto, predict, view: a trained run's folder, or a shipped model"
     )
-    each.add_argument("--seed", type=int, help="pareto, predict: first seed (default: validation's)")
+    each.add_argument("--seed", type=_whole, help="pareto, predict, view: first seed (default: validation's)")
     each.add_argument("--truth-refine", type=_positive, default=4, metavar="N", help="pareto: how much finer the truth is")
     each.add_argument("--nodes", type=_positive, nargs="+", help="scale: of the domains")
     each.add_argument("--modes", type=_positive, nargs="+", help="scale: of the operators")

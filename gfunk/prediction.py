@@ -7,28 +7,40 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import floor
+from math import floor, log
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from gfunk.activation import ACTIVE_MV, ArrivalErrors, activation_times, arrival_errors
-from gfunk.atria.anatomy import STRAY_HOLE, Place
+from gfunk.atria.anatomy import Place
 from gfunk.batch import Batch, pack
 from gfunk.domain import Domain, halved, make_domain
+from gfunk.doubts import doubts, doubts_of_shape, doubts_of_waves
 from gfunk.errors import InputError
 from gfunk.experiments import active_from, chosen_device, operator_named, trust_in
-from gfunk.first_waves import FirstWave, Solve, compiling_pays, first_waves, threads_for
+from gfunk.first_waves import (
+    FEW_WAVES,
+    FirstWave,
+    Solve,
+    Tissue,
+    compiling_pays,
+    first_waves,
+    first_waves_together,
+    threads_for,
+    tissue_on,
+)
 from gfunk.nearest import OntoSurface, nearest_on_triangles
 from gfunk.norms import relative_energy, relative_l2
 from gfunk.operators.arrival import Arrival
 from gfunk.physics.diffusion import HalfStep, Solving
-from gfunk.physics.monodomain import coupling, diffusivity, simulate_many, solving
+from gfunk.physics.monodomain import coupling, simulate_many, solving
 from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import Variant
@@ -38,31 +50,22 @@ from gfunk.rollout import rollout
 from gfunk.simulation import viewed_domain
 from gfunk.sites import said_place, site_at
 from gfunk.store import CorruptFile, cached_modes, fingerprint, read_arrays, write_arrays
-from gfunk.surface import (
-    boundary_loops,
-    dot,
-    edge_lengths,
-    main_tangents,
-    opposite_sides,
-    perimeters,
-    triangle_normals,
-)
-from gfunk.trust import Bounds, Trust, strange_shape, strange_start
+from gfunk.surface import edge_lengths
+from gfunk.trust import Bounds, Trust
 from gfunk.user_cache import trim_cache, usable_cache, user_cache
 
-# How far K may be from what a model has seen before that is said.
-FAR_K, FAR_RATIO = 2.0, 1.5
-# Degrees per mm: fibres of 22 synthetic atria turn by 2.4 to 4.1. And how many times that they may turn before it is said.
-SEEN_TURN, FAR_TURN = 4.0, 2.0
-N_OPENINGS = 5  # of an atrium
 TIMES_AT_ONCE = 16  # carried back; more would only take memory
-NODES_AT_ONCE = 256  # told of by a thread; with 16 times, as many rows as a cache holds
+NODES_AT_ONCE = 512  # told of by a thread: of more a cache holds too little, with fewer threads wait for Python
 # Where the wave has been for a while, v would jump by some mV as the operator takes over: what it misses then is added,
 # and fades, e times in so long. At the front itself, which moves on, that would be wrong.
 BEHIND_MS, FADING_MS = 1.0, 2.0
 
 # Of its arrival, in the network's unit of time; and how finely that is looked through.
 RISEN_WITHIN, N_RISES = 0.1, 17
+
+# A wave is felt where u has come so far from rest to the threshold, 5 ms before it arrives; there the operator's own errors
+# are larger, 2e-4. And how far u may be from rest in tissue that none has touched.
+UNFELT, AT_REST = 1e-5, 2e-3
 
 Stage = Callable[[str, float], None]
 
@@ -93,8 +96,18 @@ class Ready:
 
     @cached_property
     def coupling(self) -> HalfStep:
-        """Of `tissue`. Only where all of it is stepped: on a GPU, to compare, or to compile its steps."""
+        """Of `tissue`. Only to cut patches out of it on a GPU, to compare, or to compile its steps."""
         return coupling(self.tissue, self.problem.pacing.scheme)
+
+    @cached_property
+    def tissue_there(self) -> Tissue:
+        """`tissue` on the device, for patches to be cut out of it."""
+        return tissue_on(self.device, self.even, self.tissue, self.coupling)
+
+    @cached_property
+    def batch_here(self) -> Batch:
+        """`batch` on the CPU, which solves few waves sooner than a GPU."""
+        return self.batch.to("cpu")
 
     @property
     def first_ms(self) -> float:
@@ -204,7 +217,7 @@ def made_ready(
         model=str(model),
         device=torch_device,
         seconds=stages.seconds,
-        warnings=(*doubts(even, problem), *_doubts_of_shape(even, batch, trust)),
+        warnings=(*doubts(even, problem), *doubts_of_shape(even, batch, trust)),
         trust=trust,
     )
 
@@ -217,10 +230,14 @@ def predicted(
     compiles: bool | None = None,
     solve: Solve = simulate_many,
     on_stage: Stage = lambda _name, _seconds: None,
+    begun_ms: float = 0.0,
+    on_begun: Callable[[Prediction], None] = lambda _: None,
 ) -> list[Prediction]:
     """The waves of some protocols, each a stimulus at one or several sites; times since the stimulus.
 
     compiles: for the solver's part; None decides by how much there is to do. solve: what does that part near each stimulus.
+    on_begun: given each wave up to begun_ms, with all of its activation, while the rest is still to be found; not where the
+    operator can't tell activation without it.
     """
     times = checked_times(times_ms, ready.first_ms)
     stages = _Stages(on_stage)
@@ -230,28 +247,39 @@ def predicted(
     is_early = times <= ready.first_ms
     with stages("first wave"):
         firsts = _first_waves(ready, places, np.union1d(times[is_early], ready.first_ms), compiles, solve)
-    with stages("operator"):
-        later = _predicted_later(ready, firsts, times[~is_early])
-    rows = []
-    with stages("carry back"):
-        for first, sites, (values, arrival) in zip(firsts, places, later, strict=True):
-            even_mV = np.concatenate([first.values_mV[: is_early.sum()], values])
-            rows.append((sites, even_mV, carried_back(ready, even_mV), _activation(ready, first, times, values, arrival)))
-    doubted = _doubts_of_waves(ready, times, np.stack([first.values_mV[-1] for first in firsts]))
-    return [
-        Prediction(
-            times_ms=times,
-            values_mV=values,
-            activation_ms=activation,
-            sites=sites,
+    firsts_mV = np.stack([first.values_mV[-1] for first in firsts])
+    doubted = doubts_of_waves(firsts_mV, float(times[-1]), ready.batch, ready.problem, ready.trust)
+
+    def wave(number: int, later_mV: Float[np.ndarray, "_ place"], arrival: Float[np.ndarray, " place"] | None) -> Prediction:
+        first, said = firsts[number], doubted[number]
+        even_mV = np.concatenate([first.values_mV[: is_early.sum()], later_mV])
+        return Prediction(
+            times_ms=times[: len(even_mV)],
+            values_mV=carried_back(ready, even_mV),
+            activation_ms=_activation(ready, first, times, later_mV, arrival),
+            sites=places[number],
             even_mV=even_mV,
             first_ms=ready.first_ms,
-            seconds={name: seconds / len(protocols) for name, seconds in stages.seconds.items()},
+            seconds={},
             warnings=(*ready.warnings, *said),
             bounds=None if ready.warnings or said else ready.trust.bounds,
         )
-        for (sites, even_mV, values, activation), said in zip(rows, doubted, strict=True)
-    ]
+
+    later, later_ms = [], times[~is_early]
+    with stages("operator"):
+        for number, first in enumerate(firsts):
+            tell, arrival = _foretold(ready, first)
+            begins = arrival is not None and later_ms[0] <= begun_ms < later_ms[-1]
+            parts = np.split(later_ms, [int((later_ms <= begun_ms).sum())]) if begins else [later_ms]
+            values = tell(parts[0])
+            for part in parts[1:]:
+                on_begun(wave(number, values, arrival))
+                values = np.concatenate([values, tell(part)])
+            later.append((values, arrival))
+    with stages("carry back"):
+        found = [wave(number, *each) for number, each in enumerate(later)]
+    seconds = {name: seconds / len(protocols) for name, seconds in stages.seconds.items()}
+    return [replace(each, seconds=seconds) for each in found]
 
 
 @torch.no_grad()
@@ -272,14 +300,14 @@ def predicted_activation(
     rows = np.empty((len(firsts), ready.domain.n_nodes), dtype=np.float32)
     if not isinstance(ready.operator, Arrival):
         for row, first in zip(rows, firsts, strict=True):
-            ((values, _),) = _predicted_later(ready, [first], times[times > ready.first_ms])
-            row[:] = _activation(ready, first, times, values, None)
+            tell, _ = _foretold(ready, first)
+            row[:] = _activation(ready, first, times, tell(times[times > ready.first_ms]), None)
         return rows
     at_once = at_once or (1 if ready.device.type == "cpu" else max(1, len(firsts)))
     for start in range(0, len(firsts), at_once):
         some = slice(start, start + at_once)
-        u = torch.from_numpy(np.stack([first.values_mV[-1] for first in firsts[some]])).to(ready.device)
-        arrivals = _arrivals(ready, ready.operator, (u[..., None] - ready.problem.offset) / ready.problem.scale)
+        u = _scaled(ready, np.stack([first.values_mV[-1] for first in firsts[some]]))
+        arrivals = _arrivals(ready, ready.operator, u)
         for row, first, arrival in zip(rows[some], firsts[some], arrivals, strict=True):
             row[:] = _activation(ready, first, times, first.values_mV[:0], arrival)
     return rows
@@ -353,53 +381,6 @@ def checked_times(times_ms: Float[np.ndarray, " time"], first_ms: float) -> Floa
     return times
 
 
-def doubts(domain: Domain, problem: AtriumProblem) -> tuple[str, ...]:
-    """What of the tissue is far from all that a model of this problem has seen."""
-    along, across = (np.median(values) for values in _main_diffusion(domain))
-    known_across = diffusivity(problem.pacing.base_conductivity)
-    known_along = problem.ratio * known_across
-    said = []
-    if not (known_along / FAR_K < along < FAR_K * known_along and known_across / FAR_K < across < FAR_K * known_across):
-        said.append(
-            f"diffusion is {along:.3g} along and {across:.3g} mm^2/ms across fibres (medians); "
-            f"the model has only seen {known_along:.3g} and {known_across:.3g}"
-        )
-    elif not problem.ratio / FAR_RATIO < along / across < FAR_RATIO * problem.ratio:
-        said.append(
-            f"diffusion along fibres is {along / across:.2g} times that across; the model has only seen {problem.ratio:g}"
-        )
-    elif (turn := fibre_turn(domain)) > FAR_TURN * SEEN_TURN:
-        said.append(
-            f"fibres turn by {turn:.0f} degrees per mm (mean); the model has only seen up to {SEEN_TURN:g}, and errs more "
-            "on rougher ones"
-        )
-    return tuple(said)
-
-
-def _doubts_of_shape(domain: Domain, batch: Batch, trust: Trust) -> tuple[str, ...]:
-    """By its modes, which know a ball from an atrium only by size, and by its openings."""
-    if trust.seen is None:
-        return ()
-    lengths = perimeters(domain.points, boundary_loops(domain.cells))
-    n_openings = int((lengths >= STRAY_HOLE * lengths.max(initial=0.0)).sum())
-    said = f"the surface has {n_openings} openings; the model has only seen {N_OPENINGS}, a valve and four veins"
-    return (*(() if n_openings == N_OPENINGS else (said,)), *strange_shape(batch, trust.seen))
-
-
-def fibre_turn(domain: Domain) -> float:
-    """How much fibres turn from triangle to triangle, in degrees per mm, the mean; bends of the surface are left out."""
-    normals = triangle_normals(domain.points, domain.cells)
-    along = main_tangents(domain.cell_diffusion(), normals)
-    opposite = opposite_sides(domain.cells)
-    sides = np.flatnonzero(opposite >= 0)
-    one, other = sides // 3, opposite[sides] // 3
-    # Laid into the next triangle's plane; fibres have no sign.
-    laid = along[one] - dot(along[one], normals[other])[:, None] * normals[other]
-    turn = np.arccos((np.abs(dot(laid, along[other])) / np.linalg.norm(laid, axis=1)).clip(max=1.0))
-    centres = domain.points[domain.cells].mean(axis=1)
-    return float(np.degrees(turn.mean() / np.linalg.norm(centres[one] - centres[other], axis=1).mean()))
-
-
 class _Stages:
     """Times what is done under a name."""
 
@@ -466,11 +447,16 @@ def _first_waves(
     compiles: bool | None,
     solve: Solve = simulate_many,
 ) -> list[FirstWave]:
-    firsts = first_waves(
-        ready.even, ready.batch, [stimulus_at(ready, sites) for sites in places], times_ms, ready.problem.pacing,
-        ready.problem.n_halvings, whole=ready.solving, compiles=compiles, solve=solve,
-        everywhere=None if ready.device.type == "cpu" else (ready.tissue, ready.coupling),
-    )  # fmt: skip
+    pacing, stimuli = ready.problem.pacing, [stimulus_at(ready, sites) for sites in places]
+    if ready.device.type != "cpu" and (compiles or len(places) > FEW_WAVES):
+        firsts = first_waves_together(
+            ready.even, ready.batch, stimuli, times_ms, pacing, ready.tissue_there, compiles=compiles
+        )
+    else:
+        firsts = first_waves(
+            ready.even, ready.batch_here, stimuli, times_ms, pacing, ready.problem.n_halvings, whole=ready.solving,
+            compiles=compiles, solve=solve,
+        )  # fmt: skip
     for first, sites in zip(firsts, places, strict=True):
         _check_uncovered(ready, first, sites)
     return firsts
@@ -484,51 +470,107 @@ def _check_uncovered(ready: Ready, first: FirstWave, sites: Float[np.ndarray, "p
         )
 
 
+# Tells values in mV at times since the stimulus, all after the first state.
+Tell = Callable[[Float[np.ndarray, " time"]], Float[np.ndarray, "time _"]]
+
+
 @torch.no_grad()
-def _predicted_later(
-    ready: Ready, firsts: Sequence[FirstWave], times_ms: Float[np.ndarray, " time"]
-) -> list[tuple[Float[np.ndarray, "time node"], Float[np.ndarray, " node"] | None]]:
-    """Values at the times, in mV, and when the wave arrives, if the operator can tell; all after the first time."""
-    operator, batch, offset, scale = ready.operator, ready.batch, ready.problem.offset, ready.problem.scale
+def _foretold(ready: Ready, first: FirstWave) -> tuple[Tell, Float[np.ndarray, " _"] | None]:
+    """What tells of a wave, and when it arrives, if the operator knows."""
+    u = _scaled(ready, first.values_mV[-1:])
+    if not isinstance(ready.operator, Arrival):
+        return partial(_rolled_out, ready, u), None
+    # As a rollout would, but what is found on the way is kept.
+    told = ready.operator.arrival(_known(ready, ready.operator, u), ready.batch)
+    arrival = _activated(ready.operator, u, *told)[0].cpu().numpy() + np.float32(ready.first_ms)
+    return partial(_read_off, ready, ready.operator, first, u, *told), arrival
+
+
+def _scaled(ready: Ready, values_mV: Float[np.ndarray, "batch _"]) -> Float[Tensor, "batch _ 1"]:
+    return (torch.from_numpy(values_mV).to(ready.device)[..., None] - ready.problem.offset) / ready.problem.scale
+
+
+@torch.no_grad()
+def _rolled_out(
+    ready: Ready, u: Float[Tensor, "1 _ 1"], times_ms: Float[np.ndarray, " time"]
+) -> Float[np.ndarray, "time _"]:
+    steps = np.diff(times_ms, prepend=ready.first_ms).tolist()
+    values = rollout(ready.operator, u, ready.batch, steps, ready.variant.integrator)[0, 1:, :, 0]
+    return (values * ready.problem.scale + ready.problem.offset).cpu().numpy()
+
+
+@torch.no_grad()
+def _read_off(
+    ready: Ready,
+    operator: Arrival,
+    first: FirstWave,
+    u: Float[Tensor, "1 _ 1"],
+    arrival: Float[Tensor, "1 _ 1"],
+    latents: Float[Tensor, "1 _ feature"],
+    times_ms: Float[np.ndarray, " time"],
+) -> Float[np.ndarray, "time _"]:
     since = times_ms - ready.first_ms
-    found = []
-    for first in firsts:
-        u, arrival = (torch.from_numpy(first.values_mV[-1]).to(ready.device)[None, :, None] - offset) / scale, None
-        if isinstance(operator, Arrival):
-            # As a rollout would, but what is found on the way is kept.
-            with threads_for(ready.even.n_nodes):
-                known = operator.first(u, batch)
-            told = operator.arrival(known, batch)
-            times = torch.from_numpy(np.append(0.0, since)).to(u)
-            values = _by_nodes(partial(operator.told, times=times), u, *told)
-            is_behind = torch.from_numpy(first.activation_ms <= ready.first_ms - BEHIND_MS).to(u.device)[:, None]
-            fading = torch.from_numpy(np.exp(-since / FADING_MS)).to(u)[:, None, None]
-            values = values[:, 1:] + fading * torch.where(is_behind, u - values[:, 0], 0)[:, None]
-            arrival = _activated(operator, u, *told)[0].cpu().numpy() + np.float32(ready.first_ms)
-        else:
-            values = rollout(operator, u, batch, np.diff(since, prepend=0.0).tolist(), ready.variant.integrator)[:, 1:]
-        found.append(((values[0, :, :, 0] * scale + offset).cpu().numpy(), arrival))
-    return found
+    values = _told(operator, u, arrival, latents, torch.from_numpy(np.append(0.0, since)).to(u))
+    is_behind = torch.from_numpy(first.activation_ms <= ready.first_ms - BEHIND_MS).to(u.device)[:, None]
+    fading = torch.from_numpy(np.exp(-since / FADING_MS)).to(u)[:, None, None]
+    values = values[:, 1:] + fading * torch.where(is_behind, u - values[:, 0], 0)[:, None]
+    return (values[0, :, :, 0] * ready.problem.scale + ready.problem.offset).cpu().numpy()
+
+
+def _known(ready: Ready, operator: Arrival, u: Float[Tensor, "batch _ channel"]) -> Float[Tensor, "batch _ input"]:
+    # SciPy's BLAS has threads of its own, which wait for each other as long: on busy cores that took 2.6 times as long.
+    with threads_for(ready.even.n_nodes), threadpool_limits(1, "blas"):
+        return operator.first(u, ready.batch)
+
+
+def _told(
+    operator: Arrival,
+    u: Float[Tensor, "batch _ channel"],
+    arrival: Float[Tensor, "batch _ 1"],
+    latents: Float[Tensor, "batch _ feature"],
+    times: Float[Tensor, " time"],
+) -> Float[Tensor, "batch time _ channel"]:
+    """`operator.told`, but tissue at rest is left as it is until the wave can be felt: a CPU then need not ask."""
+    ahead = log(1 / UNFELT) / operator.config.speed**2
+    felt = torch.where((u - operator.config.resting).abs() < AT_REST, arrival - ahead, times[0])
+
+    def told_from(start: int, u: Tensor, arrival: Tensor, latents: Tensor, felt: Tensor) -> Tensor:
+        values = operator.told(u, arrival, latents, times[start:])
+        return torch.where(times[start:, None, None] < felt[:, None], u[:, None], values)
+
+    if u.device.type != "cpu":
+        return told_from(0, u, arrival, latents, felt)
+    values = u[:, None].repeat(1, len(times), 1, 1)
+
+    def tell(nodes: Tensor):
+        some = [each[:, nodes] for each in (u, arrival, latents, felt)]
+        start = int(torch.searchsorted(times, some[-1].min()))
+        values[:, start:, nodes] = told_from(start, *some)
+
+    # In the order in which the wave comes, so that those told of together have as much to be left out.
+    _in_threads(tell, felt.amin((0, 2)).argsort().split(NODES_AT_ONCE))
+    return values
 
 
 def _by_nodes(found: Callable[..., Tensor], *fields: Float[Tensor, "batch node _"]) -> Tensor:
     """What is found of each node by itself; its axis is the last but one.
 
-    On a CPU of few nodes at a time, as its cache holds no more: that takes 0.4 of the time. And with a thread for each of
-    these, not all threads for each: those wait for each other wherever a core has something else to do.
+    On a CPU of few nodes at a time, as its cache holds no more: that takes 0.4 of the time.
     """
     if fields[0].device.type != "cpu":
         return found(*fields)
+    return torch.cat(_in_threads(found, *(field.split(NODES_AT_ONCE, dim=1) for field in fields)), dim=-2)
+
+
+def _in_threads(found: Callable[..., Any], *columns: Sequence[Tensor]) -> list[Any]:
+    """A thread for each, not all threads for each: those wait for each other wherever a core has something else to do."""
     with ThreadPoolExecutor(torch.get_num_threads()) as pool, threads_for(0):
-        parts = pool.map(torch.no_grad()(found), *(field.split(NODES_AT_ONCE, dim=1) for field in fields))
-        return torch.cat(list(parts), dim=-2)
+        return list(pool.map(torch.no_grad()(found), *columns))
 
 
 def _arrivals(ready: Ready, operator: Arrival, u: Float[Tensor, "batch _ channel"]) -> Float[np.ndarray, "batch _"]:
     """When each wave comes, in ms, from what it is at the first time."""
-    with threads_for(ready.even.n_nodes):
-        known = operator.first(u, ready.batch)
-    told = operator.arrival(known, ready.batch)
+    told = operator.arrival(_known(ready, operator, u), ready.batch)
     return _activated(operator, u, *told).cpu().numpy() + np.float32(ready.first_ms)
 
 
@@ -575,34 +617,3 @@ def _carried_times(ready: Ready, came_ms: Float[np.ndarray, " _"]) -> Float[np.n
 def _mean_gap(found: Float[np.ndarray, " node"], true: Float[np.ndarray, " node"], after_ms: float) -> float | None:
     both = np.isfinite(found) & np.isfinite(true) & (true > after_ms)
     return float(np.abs(found[both] - true[both]).mean()) if both.any() else None
-
-
-def _doubts_of_waves(
-    ready: Ready, times_ms: Float[np.ndarray, " time"], firsts_mV: Float[np.ndarray, "batch node"]
-) -> list[tuple[str, ...]]:
-    late = doubts_of_time(ready, float(times_ms[-1]))
-    strange: list[tuple[str, ...]] = [()] * len(firsts_mV)
-    if ready.trust.seen is not None:
-        u = (torch.from_numpy(firsts_mV)[..., None].to(ready.device) - ready.problem.offset) / ready.problem.scale
-        strange = strange_start(u, ready.batch, ready.trust.seen)
-    none = (f"no tissue is active {ready.first_ms:g} ms after the stimulus: it started no wave",)
-    n_active = (firsts_mV >= ACTIVE_MV).sum(axis=1).tolist()
-    return [(*(said if active else none), *late) for said, active in zip(strange, n_active, strict=True)]
-
-
-def doubts_of_time(ready: Ready, until_ms: float) -> tuple[str, ...]:
-    pacing = ready.problem.pacing
-    last = pacing.first_ms + pacing.every_ms * pacing.n_saves
-    if until_ms <= last * (1 + 1e-9):
-        return ()
-    late = f"the model has learned times up to {last:g} ms: later potentials mean nothing"
-    return (f"asked for up to {until_ms:g} ms; {late}",)
-
-
-def _main_diffusion(domain: Domain) -> tuple[Float[np.ndarray, " cell"], Float[np.ndarray, " cell"]]:
-    """K within each triangle, along the direction where it is largest and across."""
-    normals, tensors = triangle_normals(domain.points, domain.cells), domain.cell_diffusion()
-    along = main_tangents(tensors, normals)
-    across = np.cross(normals, along)
-    largest, smallest = (np.einsum("ni,nij,nj->n", axis, tensors, axis) for axis in (along, across))
-    return largest, smallest

@@ -37,11 +37,13 @@ def prediction_cost(
     until_ms: float,
     n_sites: int,
     device: str = "cpu",
+    compiles: bool | None = None,
     on_row: Callable[[Row], None] = lambda _: None,
 ) -> list[Row]:
     """The surface is read from a file, as a user's is; what is kept from one command to the next starts empty.
 
-    Many at once tell when they arrive, as sweeps do, not what they look like at each time.
+    Many at once tell when they arrive, as sweeps do, not what they look like at each time. compiles: for their first
+    waves; None: as a sweep decides.
     """
     rows: list[Row] = []
 
@@ -51,7 +53,7 @@ def prediction_cost(
 
     with TemporaryDirectory() as folder:
         path, cache = Path(folder) / "atrium.vtp", Path(folder) / "cache"
-        _write(path, domain)
+        write_surface(path, domain)
         ready = None
         for what in ("cold", "warm"):
             ready, seconds = _as_a_command(path, cache, model, until_ms, device)
@@ -64,12 +66,13 @@ def prediction_cost(
     # Where compiling pays it is done the first time.
     for what in ("many at once", "as many again"):
         started = time.perf_counter()
-        swept(ready, sites[:n_sites], until_ms)
+        swept(ready, sites[:n_sites], until_ms, compiles=compiles)
         add(what, n_sites, ready.domain.n_nodes, {"sweep": time.perf_counter() - started})
     return rows
 
 
-def _write(path: Path, domain: Domain):
+def write_surface(path: Path, domain: Domain):
+    """As a file of a user: fibres, but nothing that only we would know."""
     fibres = main_tangents(domain.cell_diffusion(), triangle_normals(domain.points, domain.cells))
     write_vtp(path, domain.points, domain.cells, cell_data={"fibre": fibres})
 

@@ -13,24 +13,18 @@ from scipy.spatial import KDTree
 
 from gfunk.atria.anatomy import Place
 from gfunk.domain import Domain, cell_sizes
+from gfunk.doubts import doubts_of_time
 from gfunk.errors import InputError
 from gfunk.first_waves import MARGIN_MS, arrival_bounds, compiling_pays, threads_for
-from gfunk.prediction import (
-    Ready,
-    asked_times,
-    checked_times,
-    doubts_of_time,
-    made_ready,
-    predicted_activation,
-    stimulus_at,
-)
+from gfunk.prediction import Ready, asked_times, checked_times, made_ready, predicted_activation, stimulus_at
 from gfunk.sites import region_nodes, site_at
 from gfunk.store import CorruptFile, fingerprint, read_arrays, read_object, write_arrays, write_json
 from gfunk.surface import edge_lengths, unique_edges
 
 # Solved together, and lost where one is killed: on a CPU more are no faster.
 SITES_AT_ONCE = 8
-NODES_AT_ONCE = 1_500_000  # of all sites together, on a GPU: a few GB
+SITES_AT_ONCE_ON_A_GPU = 500  # a few seconds
+NODES_AT_ONCE = 1_500_000  # of all sites that an operator sees together, on a GPU: a few GB
 EVERY_MS = 1.0  # between the values of operators that can't tell arrivals without
 SETTINGS, MAPS = "sweep.json", "maps"
 
@@ -157,9 +151,13 @@ def swept(
     if compiles is None and len(missing):
         # By all sites, not by those that are missing: to the last bit, waves don't depend on where one was stopped.
         compiles = _compiling_pays(ready, places)
-    at_once = SITES_AT_ONCE if ready.device.type == "cpu" else max(1, NODES_AT_ONCE // ready.even.n_nodes)
-    for numbers in np.split(missing, np.arange(at_once, len(missing), at_once)) if len(missing) else ():
-        maps[numbers] = predicted_activation(ready, places[numbers, None].tolist(), times, compiles=compiles)
+    is_cpu = ready.device.type == "cpu"
+    n_sites = SITES_AT_ONCE if is_cpu else SITES_AT_ONCE_ON_A_GPU
+    at_once = None if is_cpu else max(1, NODES_AT_ONCE // ready.even.n_nodes)
+    for numbers in np.split(missing, np.arange(n_sites, len(missing), n_sites)) if len(missing) else ():
+        maps[numbers] = predicted_activation(
+            ready, places[numbers, None].tolist(), times, compiles=compiles, at_once=at_once
+        )
         if kept is not None:
             kept.keep(numbers, maps[numbers])
         on_sites(len(numbers))
@@ -168,7 +166,7 @@ def swept(
         sites=places,
         activation_ms=maps,
         until_ms=until_ms,
-        warnings=(*ready.warnings, *doubts_of_time(ready, until_ms), *_unfinished(maps, until_ms)),
+        warnings=(*ready.warnings, *doubts_of_time(ready.problem, until_ms), *_unfinished(maps, until_ms)),
     )
 
 
@@ -219,7 +217,7 @@ def _compiling_pays(ready: Ready, sites: Float[np.ndarray, "trajectory 3"]) -> b
     with threads_for(ready.even.n_nodes):
         (bound,) = arrival_bounds(ready.even, ready.batch, [stimulus_at(ready, sites[:1])], 2 * reach_ms)
     n_nodes = 4**ready.problem.n_halvings * int((bound <= reach_ms).sum())
-    return compiling_pays(len(sites) * n_nodes, ready.first_ms, ready.device, shortcuts=True)
+    return compiling_pays(len(sites) * n_nodes, ready.first_ms, ready.device, patches=True)
 
 
 def _unfinished(maps: Float[np.ndarray, "trajectory node"], until_ms: float) -> tuple[str, ...]:

@@ -532,7 +532,7 @@ def gates_later(cell: TabulableCell, state: dict[str, Tensor], dt_ms: float, per
     if per_mV is None:
         later = stepped(cell, state, dt_ms)
         return torch.stack([later[name] for name in cell.voltage_gates(state["v"])])
-    later = gate_table(cell, dt_ms, state["v"].dtype, per_mV).later(state, state["v"])
+    later = gate_table(cell, dt_ms, state["v"], per_mV).later(state, state["v"])
     return torch.stack(list(later.values()))
 
 

@@ -28,8 +28,9 @@ from gfunk.exporting import networks
 from gfunk.exporting.fronts import Front, front_inputs
 from gfunk.exporting.networks import Exported, export_model, front_of
 from gfunk.laplacian import laplacian
-from gfunk.operators import arrival
-from gfunk.operators.arrival import LEAST_RISE, MOST_BENT, N_BENDS, NEVER, THINNEST, ArrivalConfig
+from gfunk.operators import fronts
+from gfunk.operators.arrival import ArrivalConfig
+from gfunk.operators.fronts import LEAST_RISE, MOST_BENT, N_BENDS, NEVER, THINNEST
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import RecipeProblem, Variant
 from gfunk.rollout import rollout
@@ -62,7 +63,6 @@ class Models:
 
     def __init__(self, folder: Path):
         variants = {"waves": wave_variant(), "rays": wave_variant(RAYS)}
-        variants["rays"] = replace(variants["rays"], view=replace(variants["rays"].view, homogenises=True))
         self.runs = {name: make_run(folder / name, each, toy_waves, "rectangles") for name, each in variants.items()}
         self.files = {name: folder / f"{name}.onnx" for name in ("heat", "waves", "rays")}
         self.exported = {name: export_model(str(self.runs.get(name, name)), path) for name, path in self.files.items()}
@@ -258,7 +258,7 @@ def test_fronts_in_numpy_are_those_of_torch(domain: Domain, n: int):
     config = ArrivalConfig()
     u = bumps(domain, n).astype(np.float64)
     found = front_inputs(u, domain, laplacian(domain), front_of(config))
-    expected = arrival.front_times(torch.from_numpy(u)[..., None], batch_of(domain, n_modes=1), config)
+    expected = fronts.front_times(torch.from_numpy(u)[..., None], batch_of(domain, n_modes=1), config)
     assert list(found) == ["ahead", "behind"]
     for one, other in zip(found.values(), expected, strict=True):
         np.testing.assert_allclose(one, other[..., 0].numpy(), rtol=1e-12, atol=1e-12)
@@ -291,14 +291,14 @@ def test_what_fronts_meet_in_numpy_is_what_they_meet_in_torch(
     found = front_inputs(u, domain, laplacian(domain), replace(front_of(config), n_bends=n_bends, thinnest=0.3))
     batch, state = batch_of(domain, n_modes=1), torch.from_numpy(u)[..., None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrival, "N_BENDS", n_bends)
+        patch.setattr(fronts, "N_BENDS", n_bends)
         # Else too few triangles were left out to tell.
-        patch.setattr(arrival, "THINNEST", 0.3)
+        patch.setattr(fronts, "THINNEST", 0.3)
         # Numpy diffuses and solves to the last digits, and torch as far as it is told.
-        patch.setattr(arrival, "MET_ACCURACY", 1e-12)
-        patch.setattr(arrival, "SLOWED_ACCURACY", 1e-12)
-        slowed = arrival.slowed_front(state, arrival.front_times(state, batch, config)[0], batch, config)
-        expected = arrival.met_on_the_way(state, torch.from_numpy(found["ahead"])[..., None], batch, config).numpy()
+        patch.setattr(fronts, "MET_ACCURACY", 1e-12)
+        patch.setattr(fronts, "SLOWED_ACCURACY", 1e-12)
+        slowed = fronts.slowed_front(state, fronts.front_times(state, batch, config)[0], batch, config)
+        expected = fronts.met_on_the_way(state, torch.from_numpy(found["ahead"])[..., None], batch, config).numpy()
     np.testing.assert_allclose(found["ahead"], slowed[..., 0].numpy(), rtol=0, atol=1e-10)
     assert (np.abs(found["met"] - expected).max(axis=(0, 1)) <= 1e-8 * np.abs(expected).max(axis=(0, 1))).all()
 

@@ -9,14 +9,18 @@ import pytest
 import torch
 from problems import batch_of, turning_square, with_diffusion
 from toy_heat import logged, small_options, small_variant, toy_set, train_small
+from toy_surfaces import strip
 from toy_waves import train_waves, wave_set, wave_variant
 
-from gfunk.domain import rectangle
+from gfunk.domain import halved, rectangle
 from gfunk.evaluation import evaluate
 from gfunk.experiments import seeded_operator
-from gfunk.operators.arrival import MOST_RECORDED, Arrival, ArrivalConfig, marched
-from gfunk.physics.monodomain import simulate_many
+from gfunk.first_waves import FirstWave, first_waves_together, tissue_on
+from gfunk.operators.arrival import Arrival, ArrivalConfig
+from gfunk.operators.fronts import marched
+from gfunk.physics.monodomain import coupling, simulate_many
 from gfunk.physics.stimulus import Stimulus
+from gfunk.recipes.atrium_data import AtrialPacing
 from gfunk.replay import Replay
 from gfunk.rollout import Adaptive
 from gfunk.store import read_sample
@@ -118,13 +122,11 @@ def test_fronts_of_many_domains_arrive_on_a_gpu_when_they_do_on_a_cpu():
     )
 
 
-@pytest.mark.parametrize("most_recorded", [0, MOST_RECORDED], ids=["launched", "recorded"])
-def test_slowed_fronts_of_a_gpu_are_those_of_a_cpu_whichever_waves_came_before(
-    most_recorded: int, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("gfunk.operators.arrival.MOST_RECORDED", most_recorded)
+@pytest.mark.parametrize("has_triton", [True, False])
+def test_slowed_fronts_of_a_gpu_are_those_of_a_cpu(has_triton: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gfunk.operators.fronts.HAS_TRITON", has_triton)
     for accuracy in ("SLOWED_ACCURACY", "MET_ACCURACY"):
-        monkeypatch.setattr(f"gfunk.operators.arrival.{accuracy}", 1e-10)
+        monkeypatch.setattr(f"gfunk.operators.fronts.{accuracy}", 1e-10)
     operator = Arrival(ArrivalConfig(speed=30.0, time_scale=0.1, ray_times=(0.002, 0.01)))
     batch = batch_of(turning_square(0.002, 4.0), n_modes=1)
     for seed in range(2):
@@ -185,6 +187,23 @@ def test_waves_of_a_gpu_do_not_depend_on_their_company():
     for sheet, protocol, got in zip(sheets, protocols, together, strict=True):
         alone = simulate_many([sheet], [protocol], [5.0, 15.0], device="cuda", compiles=False)[0]
         np.testing.assert_array_equal(got.values_mV, alone.values_mV)
+
+
+def test_first_waves_cut_out_on_a_gpu_are_those_of_a_cpu_and_do_not_depend_on_their_company():
+    sheet, pacing, times = strip(), AtrialPacing(), np.array([2.0, 5.0, 10.0])
+    batch, step = batch_of(sheet, n_modes=2, dtype=torch.float32), coupling(halved(sheet, 1), pacing.scheme)
+    stimuli = [pacing.stimulus((x, y, z)) for x, y, z in sheet.points[[0, 300, 660]].tolist()]
+
+    def solved(device: str, some: list[Stimulus]) -> list[FirstWave]:
+        there = tissue_on(torch.device(device), sheet, halved(sheet, 1), step)
+        return first_waves_together(sheet, batch.to(device), some, times, pacing, there, compiles=False)
+
+    on_cpu, on_gpu = (solved(device, stimuli) for device in ("cpu", "cuda"))
+    for stimulus, expected, got in zip(stimuli, on_cpu, on_gpu, strict=True):
+        assert got.n_stepped == pytest.approx(expected.n_stepped, rel=0.01) and got.n_stepped < len(step.neighbors[0])
+        np.testing.assert_allclose(got.values_mV, expected.values_mV, atol=0.05)
+        np.testing.assert_allclose(got.activation_ms, expected.activation_ms, atol=1e-3)
+        np.testing.assert_array_equal(solved("cuda", [stimulus])[0].values_mV, got.values_mV)
 
 
 def test_a_dataset_made_on_a_gpu_is_that_of_a_cpu(tmp_path: Path):

@@ -12,33 +12,31 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import batch_of, random_rotation, relabelled, shaken_box, turned
-from toy_surfaces import ACROSS, EDGE_MM, PROBLEM, egg, fibrous, strip, write_untrained
+from toy_surfaces import ACROSS, EDGE_MM, egg, fibrous, strip, write_untrained
 
 from gfunk import load_pretrained, prediction
 from gfunk.activation import ACTIVE_MV
-from gfunk.atria.synthetic import left_atrium
 from gfunk.batch import TrajectorySet
-from gfunk.domain import Domain, fibre_tensors, halved, homogenised, make_domain, rectangle, refined
+from gfunk.domain import Domain, fibre_tensors, halved, homogenised, make_domain, refined
 from gfunk.errors import InputError
 from gfunk.evaluation import evaluate
 from gfunk.operators.arrival import Arrival
 from gfunk.physics.monodomain import simulate_many
 from gfunk.prediction import (
+    AT_REST,
     BEHIND_MS,
     FADING_MS,
+    UNFELT,
     Prediction,
     Ready,
     asked_times,
     carried_back,
     compared,
-    doubts,
-    fibre_turn,
     made_ready,
     predict,
     predicted,
 )
 from gfunk.prediction_report import shown_moments
-from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.rollout import rollout
 from gfunk.runs import read_card, write_card
@@ -163,6 +161,24 @@ def test_activation_is_when_values_rise_through_the_threshold_not_when_the_netwo
     assert (then - operator.config.threshold).abs()[late != 0].max() < 0.02
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30))
+def test_tissue_at_rest_stays_as_it_was_until_the_wave_can_be_felt(seed: int, at_once: int):
+    operator, _ = load_pretrained("atria")
+    assert isinstance(operator, Arrival)
+    rng, resting = torch.Generator().manual_seed(seed), operator.config.resting
+    u = resting + 1.5 * AT_REST * torch.rand(1, 40, 1, generator=rng)
+    arrival, latents = 60 * torch.rand(1, 40, 1, generator=rng) - 10, torch.randn(1, 40, 8, generator=rng)
+    times = torch.cat([torch.zeros(1), 50 * torch.rand(20, generator=rng)]).sort().values
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prediction, "NODES_AT_ONCE", at_once)
+        found, everywhere = prediction._told(operator, u, arrival, latents, times), operator.told(u, arrival, latents, times)
+    # Ahead of a wave u rises from rest as exp(speed^2 t).
+    risen = torch.exp(operator.config.speed**2 * (times[:, None, None] - arrival[:, None]))
+    is_unfelt = (risen < UNFELT) & ((u - resting).abs() < AT_REST)[:, None]
+    assert is_unfelt.any() and not is_unfelt.all()
+    torch.testing.assert_close(found, torch.where(is_unfelt, u[:, None], everywhere), rtol=0, atol=1e-5)
+
+
 def test_where_the_wave_does_not_come_in_time_it_has_no_time(ready: Ready, wave: Prediction):
     (short,) = predicted(ready, [[100]], asked_times(12.5, 2.5))
     assert np.isfinite(wave.activation_ms).sum() > np.isfinite(short.activation_ms).sum() > 0
@@ -174,6 +190,25 @@ def test_where_the_wave_does_not_come_in_time_it_has_no_time(ready: Ready, wave:
 def test_a_wave_does_not_depend_on_which_other_times_are_asked_for(ready: Ready, wave: Prediction):
     (sparse,) = predicted(ready, [[100]], np.array([7.5, 20.0]))
     assert np.allclose(sparse.values_mV, wave.values_mV[[3, 8]], atol=1e-3)
+
+
+@pytest.mark.parametrize("until_ms", [20.0, 29.9])
+def test_a_wave_that_has_begun_is_the_beginning_of_all_of_it(ready: Ready, wave: Prediction, until_ms: float):
+    begun: list[Prediction] = []
+    (found,) = predicted(ready, [[100]], TIMES, begun_ms=until_ms, on_begun=begun.append)
+    np.testing.assert_allclose(found.values_mV, wave.values_mV, atol=1e-3)
+    (first,), is_begun = begun, until_ms >= TIMES
+    np.testing.assert_array_equal(first.times_ms, TIMES[is_begun])
+    np.testing.assert_array_equal(first.values_mV, found.values_mV[is_begun])
+    np.testing.assert_array_equal(first.activation_ms, found.activation_ms)
+    assert (first.warnings, first.bounds) == (found.warnings, found.bounds)
+
+
+@pytest.mark.parametrize("until_ms", [0.0, 11.0, 30.0])
+def test_where_nothing_was_predicted_or_all_of_it_no_wave_is_said_to_have_begun(ready: Ready, until_ms: float):
+    begun: list[Prediction] = []
+    predicted(ready, [[100]], TIMES, begun_ms=until_ms, on_begun=begun.append)
+    assert begun == []
 
 
 def test_two_protocols_in_one_call_are_those_of_two_calls(ready: Ready, wave: Prediction):
@@ -230,7 +265,9 @@ def test_what_is_carried_back_never_leaves_the_range_it_had(run: Path):
 
 def test_operators_that_go_step_by_step_predict_too(tmp_path: Path):
     ready = made_ready(surface(), write_untrained(tmp_path, steps=True), cache=None)
-    (found,) = predicted(ready, [[100]], TIMES)
+    begun: list[Prediction] = []
+    (found,) = predicted(ready, [[100]], TIMES, begun_ms=20.0, on_begun=begun.append)
+    assert begun == []  # activation is read off all values
     assert found.values_mV.shape == (len(TIMES), surface().n_nodes) and np.isfinite(found.values_mV).all()
     # Times are read off the values, which an untrained operator hardly changes.
     arrived = found.activation_ms[np.isfinite(found.activation_ms)]
@@ -307,53 +344,6 @@ def test_a_site_is_a_node_a_region_or_the_nearest_place_on_the_surface():
         site_at(domain, "LAA")
     with pytest.raises(InputError, match=r"lies \d+\.\d mm from the surface: the nearest place on it is"):
         site_at(domain, 2 * domain.points[5])
-
-
-@pytest.mark.parametrize("along, across, said", [
-    (5 * ACROSS, ACROSS, None),
-    (0.5 * ACROSS, 0.1 * ACROSS, "diffusion is"),
-    (ACROSS, ACROSS, "diffusion is"),
-    (3.2 * ACROSS, 1.1 * ACROSS, "only seen 5"),
-])  # fmt: skip
-def test_tissue_unlike_all_that_was_learned_is_said_to_be(along: float, across: float, said: str | None):
-    fibres = np.linalg.eigh(surface().diffusion)[1][:, :, -1]
-    tissue = replace(surface(), diffusion=fibre_tensors(fibres, along, across))
-    found = doubts(tissue, PROBLEM)
-    assert found == () if said is None else said in found[0]
-
-
-def twisted_sheet(degrees_per_mm: float, bend_mm: float = np.inf) -> Domain:
-    """A sheet, flat or bent round a cylinder of this radius, whose fibres turn as one goes along it."""
-    flat = rectangle(20.0, 10.0, 1.0)
-    x, y = flat.points.T
-    points = np.stack([x, y, 0 * x], axis=1)
-    if np.isfinite(bend_mm):
-        points = np.stack([bend_mm * np.sin(x / bend_mm), y, bend_mm * np.cos(x / bend_mm)], axis=1)
-    in_plane, in_space = (np.diff(each[flat.cells], axis=1) for each in (flat.points, points))
-    carried = np.linalg.solve(in_plane, in_space)  # rows: what x and y of the plane became, in each triangle
-    angle = np.radians(degrees_per_mm) * x[flat.cells].mean(axis=1)
-    fibres = np.cos(angle)[:, None] * carried[:, 0] + np.sin(angle)[:, None] * carried[:, 1]
-    return make_domain(points, flat.cells, fibre_tensors(fibres, 5 * ACROSS, ACROSS), diffusion_at="cell")
-
-
-def test_fibres_turn_twice_as_much_twice_as_fast_and_not_at_all_by_bending():
-    assert fibre_turn(twisted_sheet(0.0)) == fibre_turn(strip()) == 0
-    assert fibre_turn(twisted_sheet(0.0, bend_mm=10.0)) < 1e-3
-    slow = fibre_turn(twisted_sheet(4.0))
-    assert 0.5 * 4.0 < slow < 4.0, "most neighbours are not ahead"
-    assert fibre_turn(twisted_sheet(8.0)) == pytest.approx(2 * slow, rel=1e-6)
-    assert fibre_turn(twisted_sheet(4.0, bend_mm=10.0)) == pytest.approx(slow, rel=0.02)
-
-
-def test_fibres_rougher_than_all_that_was_learned_are_said_to_be():
-    smooth = left_atrium(4, edge_mm=1.5)
-    assert doubts(smooth, AtriumProblem()) == ()
-    normals = triangle_normals(smooth.points, smooth.cells)
-    along = main_tangents(smooth.cell_diffusion(), normals)
-    angle = np.random.default_rng(0).normal(scale=np.radians(20.0), size=(len(along), 1))
-    rough = np.cos(angle) * along + np.sin(angle) * cross(normals, along)
-    found = doubts(replace(smooth, diffusion=fibre_tensors(rough, 5 * ACROSS, ACROSS)), AtriumProblem())
-    assert len(found) == 1 and "degrees per mm" in found[0]
 
 
 @given(seed=st.integers(0, 2**32 - 1), last=st.floats(20.0, 90.0), every=st.sampled_from([0.5, 1.0, 2.5]))

@@ -59,7 +59,8 @@ def solver() -> Iterator[tuple[SolverElsewhere, Here]]:
     here = Here()
     found = SolverElsewhere(here, compiles=False)
     found.prepare(tissue(), step(), PACING.cell, PACING.scheme)
-    until(lambda: found.is_ready(PACING.cell, PACING.scheme, step()), patience_s=60)
+    found.settle()
+    assert found.is_ready(PACING.cell, PACING.scheme, step())
     yield found, here
     found.close()
 

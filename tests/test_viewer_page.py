@@ -137,6 +137,31 @@ def test_a_wave_stands_still_while_another_is_awaited(
     page.wait_for(f"document.getElementById('play').getAttribute('aria-label') === 'Pause' && {MOMENT} !== {moment}")
 
 
+def test_a_wave_that_has_begun_plays_and_goes_on_when_all_of_it_is_there(
+    page: Page, served: tuple[Viewer, str, ToyPredictor], monkeypatch: pytest.MonkeyPatch
+):
+    predictor, may_go_on = served[2], Event()
+    at_once = predictor.predicted
+
+    def in_parts(*asked: Any) -> Wave:
+        wave = at_once(*asked)
+        assert may_go_on.wait(20)
+        return wave
+
+    monkeypatch.setattr(predictor, "predicted", in_parts)
+    # A site of its own: the last wave is kept.
+    page.click(*middle(page, 0.55))
+    page.wait_for(f"{PLAYABLE} && {MOMENT} > 3")
+    # What it tells of the stage, with the seconds, lies over the picture.
+    page.run("document.getElementById('progress').style.visibility = 'hidden'")
+    begun, late = moved_to(page, predictor.begun_ms), moved_to(page, 60.0)
+    # Later than it is known it stands still, and the slider is as long as it will be.
+    assert late == begun and page.run("Number(document.getElementById('time').max)") == predictor.until_ms
+    may_go_on.set()
+    page.wait_for("document.getElementById('progress').hidden")
+    assert page.run(MOMENT) == 60.0 and still(page) != late
+
+
 def test_time_runs_no_faster_however_often_it_was_stopped(page: Page):
     stimulated(page)
     moved_to(page, 5)
@@ -208,7 +233,9 @@ def test_the_colours_of_activation_end_where_the_wave_does(
     stimulated(page)
     chosen(page, "activation")
     ticks = page.run("[...document.querySelectorAll('#legend .ticks span')].map((each) => Number(each.textContent))")
-    wave = ToyPredictor(speed=3.0).predicted(as_domain(read_mesh(mesh)), served[2].asked[-1], lambda *_: None)
+    wave = ToyPredictor(speed=3.0).predicted(
+        as_domain(read_mesh(mesh)), served[2].asked[-1], lambda *_: None, lambda _: None
+    )
     last = np.nanmax(wave.activation_ms)
     assert ticks[0] == 0 and last <= ticks[-1] < last + 20 < 100
 

@@ -7,7 +7,7 @@ import pytest
 from toy_surfaces import egg, write_untrained
 
 from gfunk.prediction import asked_times, compared, made_ready, predicted
-from gfunk.viewer.predictor import Predictor
+from gfunk.viewer.predictor import Predictor, Wave
 from gfunk.viewer.shipped import ModelPredictor
 
 
@@ -25,7 +25,8 @@ def test_a_click_is_a_prediction_and_its_comparison(tmp_path: Path, monkeypatch:
             stages.append(stage)
 
     ready = predictor.made_ready(domain, say)
-    wave = predictor.predicted(ready, [site], say)
+    begun: list[Wave] = []
+    wave = predictor.predicted(ready, [site], say, begun.append)
     beside = predictor.compared(ready, wave, say)
     assert stages == ["model", "resample", "modes", "first wave", "operator", "carry back", "solve"]
 
@@ -34,6 +35,7 @@ def test_a_click_is_a_prediction_and_its_comparison(tmp_path: Path, monkeypatch:
     np.testing.assert_array_equal(wave.values_mV, expected.values_mV)
     np.testing.assert_array_equal(wave.activation_ms, expected.activation_ms)
     assert wave.warnings == expected.warnings
+    assert begun == []  # it is over too soon
     truth = compared(by_hand, expected)
     np.testing.assert_array_equal(beside.truth.values_mV, truth.truth_mV)
     assert beside.rel_l2 == truth.rel_l2

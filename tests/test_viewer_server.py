@@ -78,10 +78,10 @@ class Held(ToyPredictor):
     began: threading.Event = field(default_factory=threading.Event)
     leave: threading.Event = field(default_factory=threading.Event)
 
-    def predicted(self, ready, sites, say):
+    def predicted(self, ready, sites, say, show):
         self.began.set()
         assert self.leave.wait(20)
-        return super().predicted(ready, sites, say)
+        return super().predicted(ready, sites, say, show)
 
 
 # Who is let in
@@ -290,6 +290,13 @@ def test_a_mesh_and_its_wave_arrive_as_they_were_made(visitor: Visitor, tmp_path
     assert np.abs(levels - wave.values_mV).max() <= 0.501 * answer.about["step_mV"]
     np.testing.assert_array_equal(answer.arrays["activation_ms"], wave.activation_ms.astype(np.float32))
     np.testing.assert_array_equal(answer.arrays["times_ms"], wave.times_ms.astype(np.float32))
+    # What came first is how it begins.
+    begun, _ = answer.waves
+    n_begun = len(begun["times_ms"])
+    np.testing.assert_array_equal(begun["times_ms"], answer.arrays["times_ms"][:n_begun])
+    assert begun["times_ms"][-1] == ToyPredictor().begun_ms and begun["frames"].shape == (n_begun, domain.n_nodes)
+    np.testing.assert_array_equal(begun["activation_ms"], answer.arrays["activation_ms"])
+    assert len(visitor.post("wave", scene=scene, nodes=[3, 140]).waves) == 1  # all of it is known now
 
     truth = visitor.post("truth", scene=scene, nodes=[3, 140])
     assert truth.arrays["frames"].shape == answer.arrays["frames"].shape

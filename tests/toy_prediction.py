@@ -1,7 +1,7 @@
 """Waves without a solver or an operator: they run along the edges at a fixed speed. Stands in where the viewer is tested."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -19,6 +19,7 @@ class ToyPredictor:
 
     speed: float = 1.0  # mm/ms
     until_ms: float = 100.0
+    begun_ms: float = 30.0  # shown first
     late_ms: float = 2.0
     warnings: tuple[str, ...] = ()
     made: list[int] = field(default_factory=list)  # nodes of each mesh made ready
@@ -30,11 +31,14 @@ class ToyPredictor:
         self.made.append(domain.n_nodes)
         return domain
 
-    def predicted(self, ready: Domain, sites: Sequence[tuple[float, ...]], say) -> Wave:
+    def predicted(self, ready: Domain, sites: Sequence[tuple[float, ...]], say, show) -> Wave:
         say("operator")
         self.asked.append(tuple(sites))
         starts = KDTree(ready.points).query(np.array(sites))[1]
-        return self.wave(ready, starts, 0.0)
+        wave = self.wave(ready, starts, 0.0)
+        begun = wave.times_ms <= self.begun_ms
+        show(replace(wave, times_ms=wave.times_ms[begun], values_mV=wave.values_mV[begun], until_ms=self.until_ms))
+        return wave
 
     def compared(self, ready: Domain, wave: Wave, say) -> Beside:
         say("solve", 0.5)

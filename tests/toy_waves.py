@@ -40,7 +40,8 @@ def wave_variant(network: ArrivalConfig = SMALL, **training: Any) -> Variant:
     usual = {"epochs": 3, "batch_size": 3, "n_times": 4, "n_sizes": 1, "loss": "l2", "half_precision": False}
     often = {"warmup_iterations": 2, "validate_every": 1, "validation_stride": 2}
     settings = replace(variant.training, **(usual | often | training))
-    return replace(variant, network=network, view=replace(variant.view, n_modes=N_MODES), training=settings)
+    view = replace(variant.view, n_modes=N_MODES, homogenises=bool(network.ray_times))
+    return replace(variant, network=network, view=view, training=settings)
 
 
 @cache

@@ -1,7 +1,6 @@
 """A running viewer, and visitors who talk to it over real connections, minding their manners only where told to."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,12 +11,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
-import uvicorn
 from toy_prediction import ToyPredictor
 
+from gfunk.viewer import serving
 from gfunk.viewer.predictor import Predictor
 from gfunk.viewer.server import Viewer
-from gfunk.viewer.serving import listening
 from gfunk.viewer.sessions import Limits
 
 
@@ -28,17 +26,8 @@ def running(
     """The viewer at a free port of this machine; it ends with the block."""
     folder.mkdir(exist_ok=True)
     viewer = Viewer(predictor or ToyPredictor(), folder, limits or Limits(), given)
-    with listening("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(uvicorn.Config(viewer.app(), log_level="warning", ws="none", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            while not server.started:
-                time.sleep(0.01)
-            yield viewer, listener.getsockname()[1]
-        finally:
-            server.should_exit = True
-            thread.join(10)
+    with serving.running(viewer) as port:
+        yield viewer, port
 
 
 @dataclass(frozen=True)
@@ -48,16 +37,21 @@ class Answer:
     content: bytes
 
     @property
-    def lines(self) -> list[dict[str, Any]]:
-        """What was said before the bytes."""
-        said, rest = [], self.content
+    def parts(self) -> list[tuple[dict[str, Any], bytes]]:
+        """Each line, and the bytes that follow it."""
+        found, rest = [], self.content
         while rest:
-            line, _, rest = rest.partition(b"\n")
-            said.append(json.loads(line))
-            if "bytes" in said[-1]:
-                assert len(rest) == said[-1]["bytes"]
-                break
-        return said
+            said, _, rest = rest.partition(b"\n")
+            line = json.loads(said)
+            size = line.get("bytes", 0)
+            assert len(rest) >= size and not (line.get("last") and len(rest) > size)
+            found.append((line, rest[:size]))
+            rest = rest[size:]
+        return found
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [line for line, _ in self.parts]
 
     @property
     def stages(self) -> list[str]:
@@ -72,16 +66,23 @@ class Answer:
         return self.lines[-1]["about"]
 
     @property
+    def waves(self) -> list[dict[str, np.ndarray]]:
+        """All arrays that came, those which take the place of others after them."""
+        return [_arrays(line["arrays"], content) for line, content in self.parts if "bytes" in line]
+
+    @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The bytes, read as the page reads them."""
-        last = self.lines[-1]
-        rest = self.content[len(self.content) - last["bytes"] :]
-        return {
-            each["name"]: np.frombuffer(
-                rest, np.dtype(each["type"]).newbyteorder("<"), int(np.prod(each["shape"])), each["offset"]
-            ).reshape(each["shape"])
-            for each in last["arrays"]
-        }
+        return self.waves[-1]
+
+
+def _arrays(table: list[dict[str, Any]], content: bytes) -> dict[str, np.ndarray]:
+    """As the page reads them."""
+    return {
+        each["name"]: np.frombuffer(
+            content, np.dtype(each["type"]).newbyteorder("<"), int(np.prod(each["shape"])), each["offset"]
+        ).reshape(each["shape"])
+        for each in table
+    }
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import Any
 
 from gfunk.commands.meshing import draw_atria
 from gfunk.commands.refusals import check_writable
+from gfunk.commands.viewing import its_packages
 from gfunk.console import bar, people, show
 from gfunk.errors import InputError
 
@@ -28,6 +29,8 @@ def bench(options: argparse.Namespace):
         _bench_atria(options)
     elif options.recipe == "predict":
         _bench_predict(options)
+    elif options.recipe == "view":
+        _bench_view(options)
     else:
         _bench_operators(options)
 
@@ -108,9 +111,7 @@ def _bench_predict(options: argparse.Namespace):
 
     if options.record is not None:
         check_writable(options.record)
-    [model, *more] = options.run or ["atria"]
-    if more:
-        raise InputError("bench predict takes one --run")
+    model = _one_model(options)
     device = chosen_device(options.device)
     seed = FIRST_SEED["val"] if options.seed is None else options.seed
     with bar("predicting", 5) as advance:
@@ -122,15 +123,61 @@ def _bench_predict(options: argparse.Namespace):
                 f"{row.what}: {row.together:.3g} s ({', '.join(f'{name} {s:.2g}' for name, s in row.seconds.items())})"
             )
 
-        found = prediction_cost(left_atrium(seed, options.edge), model, 90.0, options.n, str(device), said)
+        found = prediction_cost(
+            left_atrium(seed, options.edge), model, 90.0, options.n, str(device), options.compile or None, said
+        )
     rows = [
         {"what": row.what, "nodes": row.nodes, "waves": row.waves, **row.seconds, "together": row.together} for row in found
     ]
     answer = {"device": hardware(device), "seed": seed, "edge_mm": options.edge, "until_ms": 90.0, "rows": rows}
     if options.record is not None:
-        record(options.record, {"recipe": model, "label": "predict", **answer}, options.words, device)
+        label = "predict, compiled" if options.compile else "predict"
+        record(options.record, {"recipe": model, "label": label, **answer}, options.words, device)
     columns = list(dict.fromkeys(name for row in rows for name in row))
     show(options.json, answer, [{name: row.get(name) for name in columns} for row in rows])
+
+
+def _bench_view(options: argparse.Namespace):
+    from gfunk.atria.synthetic import left_atrium
+    from gfunk.experiments import chosen_device, operator_named
+    from gfunk.records import hardware, record
+    from gfunk.simulation import FIRST_SEED
+
+    with its_packages():
+        from gfunk.viewing_cost import Click, viewing_cost
+    if options.record is not None:
+        check_writable(options.record)
+    model = _one_model(options)
+    # It refuses now, not in the middle of a visit.
+    operator_named(model)
+    device = chosen_device(options.device)
+    seed = FIRST_SEED["val"] if options.seed is None else options.seed
+    with bar("clicking", options.n) as advance:
+
+        def said(click: Click):
+            advance()
+            stages = ", ".join(f"{name} {s:.2g}" for name, s in click.stages.items())
+            people.print(f"node {click.node} plays after {click.plays:.3g} s ({stages})")
+
+        visit = viewing_cost(left_atrium(seed, options.edge), model, options.n, str(device), said)
+    rows = [{"node": click.node, "plays": click.plays, "whole": click.whole, **click.stages} for click in visit.clicks]
+    answer = {
+        "device": hardware(device), "seed": seed, "edge_mm": options.edge, "nodes": visit.nodes, "warming": visit.warming,
+        **{f"median_{name}": median(row[name] for row in rows) for name in ("plays", "whole")},
+        **{f"worst_{name}": max(row[name] for row in rows) for name in ("plays", "whole")},
+        "rows": rows,
+    }  # fmt: skip
+    if options.record is not None:
+        record(options.record, {"recipe": model, "label": "view", **answer}, options.words, device)
+    people.print(f"{visit.nodes:,} nodes: a wave plays {answer['median_plays']:.3g} s after its click (median)")
+    show(options.json, answer, rows)
+
+
+def _one_model(options: argparse.Namespace) -> str:
+    [model, *more] = options.run or ["atria"]
+    if more:
+        raise InputError(f"bench {options.recipe} takes one --run")
+    return model
 
 
 def _bench_pareto(options: argparse.Namespace):

@@ -2,18 +2,27 @@
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gfunk.console import people
 from gfunk.errors import InputError
 
 
-def view(options: argparse.Namespace):
+@contextmanager
+def its_packages() -> Iterator[None]:
+    """What is imported meanwhile may be missing, and it is said how to get it."""
     try:
-        from gfunk.viewer.serving import serve
+        yield
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise InputError("the viewer needs more packages: pip install 'gfunk[viewer]'") from None
+
+
+def view(options: argparse.Namespace):
+    with its_packages():
+        from gfunk.viewer.serving import serve
     from gfunk.experiments import operator_named
     from gfunk.viewer.sessions import Limits
     from gfunk.viewer.shipped import ModelPredictor

@@ -17,7 +17,7 @@ from gfunk.laplacian import Laplacian, inertia, row_rates
 
 @dataclass(frozen=True, kw_only=True)
 class Front:
-    """What a file says of its fronts, as `front`. What the numbers mean is told in `gfunk.operators.arrival`."""
+    """What a file says of its fronts, as `front`. What the numbers mean is told in `gfunk.operators.fronts`."""
 
     speed: float
     resting: float
@@ -37,7 +37,7 @@ def front_inputs(
     """All that a file of waves has to be given of their fronts, by name: `ahead`, `behind` and, where it reads it, `met`.
 
     u is in model space. The file says of which discretisation the matrices have to be, and whether the domain is to be
-    `gfunk.domain.homogenised`. The same as `gfunk.operators.arrival` finds, to the rounding there; reasons are given there.
+    `gfunk.domain.homogenised`. The same as `gfunk.operators.fronts` finds, to the rounding there; reasons are given there.
     """
     mesh = _mesh(domain, matrices, front)
     found = [_inputs(each, mesh, front) for each in u.astype(np.float64)]

@@ -25,7 +25,8 @@ from gfunk.errors import InputError
 from gfunk.experiments import operator_named
 from gfunk.exporting.fronts import Front
 from gfunk.exporting.units import problem_units
-from gfunk.operators.arrival import LEAST_RISE, MOST_BENT, N_BENDS, NEVER, THINNEST, Arrival, ArrivalConfig
+from gfunk.operators.arrival import Arrival, ArrivalConfig
+from gfunk.operators.fronts import LEAST_RISE, MOST_BENT, N_BENDS, NEVER, THINNEST
 from gfunk.physics.monodomain import diffusivity
 from gfunk.pretrained import pretrained_names, weights_folder
 from gfunk.recipes.atrium_data import AtriumProblem

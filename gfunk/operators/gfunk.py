@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gfunk.batch import Batch, stiffness_product
+from gfunk.batch import Batch, stiffness_products
 from gfunk.errors import InputError
 
 Input = Literal["u", "x", "y", "z"]
@@ -284,21 +284,19 @@ def diffusion(
     so constants stay; and nothing grows.
     """
     n, fastest = n_products(max(times), batch.fastest_rate, accuracy), batch.fastest_rate
-    weights = [chebyshev_weights(time * fastest, n, batch.mass) for time in times]
-    scale = 2 / (fastest * batch.inertia[..., None]).clamp_min(torch.finfo(batch.inertia.dtype).tiny)
-
-    def stretched(field: Tensor) -> Tensor:
-        """2 L / fastest - 1, whose eigenvalues lie between -1 and 1."""
-        return scale * stiffness_product(field, batch) - field
+    weights = torch.stack([chebyshev_weights(time * fastest, n, batch.mass) for time in times], dim=1)[..., None, None, None]
+    # 2 L / fastest - 1 has eigenvalues between -1 and 1.
+    doubled = 4 / (fastest * batch.inertia[..., None]).clamp_min(4 * torch.finfo(batch.inertia.dtype).tiny)
 
     # Not in half precision: the error of a term goes into all later ones.
     last = field.to(batch.mass.dtype)
-    term = stretched(last)
-    sums = [weight[0] * last + weight[1] * term for weight in weights]
+    product = stiffness_products(batch, len(field), last.dtype)
+    term = doubled / 2 * product(last) - last
+    sums = weights[0] * last + weights[1] * term
     for k in range(2, n + 1):
-        last, term = term, 2 * stretched(term) - last
-        sums = [total + weight[k] * term for total, weight in zip(sums, weights, strict=True)]
-    return sums
+        last, term = term, torch.sub(doubled * product(term) - last, term, alpha=2)
+        sums = torch.addcmul(sums, weights[k], term)
+    return list(sums.unbind())
 
 
 def chebyshev_weights(stiffness: float, n: int, like: Tensor) -> Float[Tensor, " _"]:

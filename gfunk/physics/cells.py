@@ -92,8 +92,8 @@ class GateTable:
         return dict(zip(self.names, torch.lerp(gates, *found.chunk(2)).unbind(), strict=True))
 
 
-def gate_table(cell: TabulableCell, dt_ms: float, dtype: torch.dtype, per_mV: int = 32) -> GateTable:
-    """For steps of this length.
+def gate_table(cell: TabulableCell, dt_ms: float, like: Tensor, per_mV: int = 32) -> GateTable:
+    """For steps of this length, of fields like this one.
 
     per_mV: intervals, a power of two: that of a voltage is found without rounding, so what jumps at whole mV still does.
     """
@@ -106,7 +106,7 @@ def gate_table(cell: TabulableCell, dt_ms: float, dtype: torch.dtype, per_mV: in
         return torch.stack([*(gate.target for gate in gates), *shares])
 
     lower, upper = (rows(list(side.values())) for side in sides)
-    return GateTable(tuple(sides[0]), lower.to(dtype), (upper - lower).to(dtype), per_mV)
+    return GateTable(tuple(sides[0]), lower.to(like), (upper - lower).to(like), per_mV)
 
 
 class MovingCells:
@@ -118,7 +118,7 @@ class MovingCells:
     def __init__(self, cell: TabulableCell, v: Tensor, dt_ms: float, order: int):
         self.cell, self.resting = cell, cell.resting
         # As in `stepped`: for order 2, half a step leads to where the rates of the whole one are found.
-        self.tables = [(step_ms, gate_table(cell, step_ms, v.dtype)) for step_ms in (dt_ms / 2, dt_ms)[-order:]]
+        self.tables = [(step_ms, gate_table(cell, step_ms, v)) for step_ms in (dt_ms / 2, dt_ms)[-order:]]
         self.has_left = torch.zeros_like(v, dtype=torch.bool)
         self.nodes = self.has_left.nonzero()[:, 0]
         self.others = {name: v[:0] for name in self.resting if name != "v"}

@@ -34,7 +34,7 @@ from gfunk.physics.diffusion import (
     solving_when_halved,
 )
 from gfunk.physics.models import CELLS
-from gfunk.physics.stimulus import Currents, Stimulus
+from gfunk.physics.stimulus import Currents, Pulses, Stimulus, pulses
 from gfunk.replay import Replay
 
 SURFACE_TO_VOLUME = 140.0  # 1/mm
@@ -86,8 +86,8 @@ class Moment:
     repolarisation_ms: Float[np.ndarray, "node trajectory"]
 
 
-class _Seen(NamedTuple):
-    """A moment where it was found: on the device."""
+class Seen(NamedTuple):
+    """A moment where it was found: on the device. What comes after it may write over its times: `times_seen` copies."""
 
     v: Float[Tensor, "node trajectory"]
     activation: Float[Tensor, "node trajectory"]
@@ -156,8 +156,8 @@ def simulate_many(
     compiles: fuse each step's work first, which takes half a minute and makes it five times faster; None: where it can.
     couplings: each domain's `coupling` with this scheme, if it was made before, perhaps on other cores.
     kept: the nodes of each domain to tell of, in this order; None: all.
-    shortcuts: on a CPU, where steps are not compiled and the cell allows it, do almost the same in far fewer operations:
-    gates are read off tables, and cells at rest are not stepped (`cells.MovingCells`).
+    shortcuts: where steps are not compiled and the cell allows it, do almost the same in far fewer operations: gates are
+    read off tables, and cells at rest are not stepped (`cells.MovingCells`).
 
     Domains have equally many protocols and are stepped together, which pays on a GPU; none changes another's result.
     A node is activated when v first rises through activated_mV, repolarised when it then falls through repolarised_mV.
@@ -179,9 +179,9 @@ def simulate_many(
         nodes = torch.from_numpy(np.concatenate([kept[number] + at for number, at in zip(numbers, first[:-1], strict=True)]))
         frames, seen = [], None
         for seen in _moments(
-            [couplings[number] for number in numbers], [domains[number] for number in numbers],
-            [protocols[number] for number in numbers], times, cell, how, device, dtype, compiles,
-            activated_mV, repolarised_mV, on_step, shortcuts,
+            joined([couplings[number] for number in numbers]).to(device, dtype),
+            pulses([domains[number] for number in numbers], [protocols[number] for number in numbers]),
+            times, cell, how, compiles, activated_mV, repolarised_mV, on_step, shortcuts,
         ):  # fmt: skip
             nodes = nodes.to(seen.v.device)
             # Chosen and put in order where they were found: what leaves a GPU slowly is to be little, and ready.
@@ -222,36 +222,55 @@ def moments(
     if couplings is None:
         couplings = [coupling(domain, how) for domain in domains]
     for seen in _moments(
-        couplings, domains, protocols, times, cell, how, device, dtype, compiles, activated_mV, repolarised_mV, on_step
-    ):
+        joined(couplings).to(device, dtype), pulses(domains, protocols), times, cell, how, compiles, activated_mV,
+        repolarised_mV, on_step,
+    ):  # fmt: skip
         fields = (each.to("cpu", torch.float32, copy=True).numpy() for each in (seen.v, *seen.times_seen()))
         yield Moment(**dict(zip(("v_mV", "activation_ms", "repolarisation_ms"), fields, strict=True)))
 
 
+def seen_moments(
+    together: HalfStep,
+    given: Pulses,
+    times_ms: Sequence[float] | Float[np.ndarray, " time"],
+    *,
+    cell: str | Cell = "courtemanche",
+    scheme: str | Scheme = "accurate",
+    compiles: bool | None = None,
+    activated_mV: float = -20.0,
+    repolarised_mV: float = -70.0,
+    shortcuts: bool = False,
+) -> Iterator[Seen]:
+    """The asked times one by one, of domains that were joined before, and pulses into their nodes: where and as precisely
+    as `together` is, and left there."""
+    how = _known(SCHEMES, scheme, "scheme")
+    times = _checked_times(times_ms, how)
+    return _moments(
+        together, given, times, cell, how, compiles, activated_mV, repolarised_mV, lambda _: None, shortcuts
+    )  # fmt: skip
+
+
 def _moments(
-    couplings: Sequence[HalfStep],
-    domains: Sequence[Domain],
-    protocols: Sequence[Sequence[Sequence[Stimulus]]],
+    together: HalfStep,
+    given: Pulses,
     times: np.ndarray,
     cell: str | Cell,
     how: Scheme,
-    device: torch.device | str,
-    dtype: torch.dtype,
     compiles: bool | None,
     activated_mV: float,
     repolarised_mV: float,
     on_step: Callable[[int], None],
     shortcuts: bool = False,
-) -> Iterator[_Seen]:
+) -> Iterator[Seen]:
     """All that is handed over stays on the device; times seen are overwritten by the steps that follow."""
     model = _known(CELLS, cell, "cell model")
-    together = joined(couplings).to(device, dtype)
+    device, dtype = together.couplings.device, together.couplings.dtype
     dt, weights = how.dt_ms, together.weights(together.n_iterations(how.reduction))
-    compiles = can_compile(torch.device(device)) if compiles is None else compiles
+    compiles = can_compile(device) if compiles is None else compiles
     # Compiled apart, as one changes with the cell, the other with the mesh, and both for any number of nodes; cells by
     # marking them, as dynamic=True makes variables of a cell's constants too, which takes a quarter longer. States are in
     # one row, nodes and trajectories alike: what steps one trajectory steps a hundred.
-    is_gpu = torch.device(device).type == "cuda"
+    is_gpu = device.type == "cuda"
     react = stepped if is_gpu else _stepped_in_place
     react = torch.compile(react, options=COMPILING if is_gpu else COMPILING | ONE_LOOP) if compiles else react
     # A GPU goes through memory once an iteration anyway. In parts, what is compiled doesn't depend on how many there are:
@@ -262,14 +281,16 @@ def _moments(
     spread = partial(_spread, parts)
     if compiles and not is_gpu:
         spread = torch.compile(spread, dynamic=True, options=COMPILING)
-    nothing = torch.zeros(together.neighbors.shape[1], len(protocols[0]), dtype=dtype, device=device)
+    nothing = torch.zeros(together.neighbors.shape[1], given.n_trajectories, dtype=dtype, device=device)
     # Numbers that may differ from run to run go in as tensors: at every call, torch would make them into such.
     numbers = torch.tensor([dt, activated_mV, repolarised_mV], dtype=dtype, device=device).unbind()
     names = list(model.resting)
     if names[0] != "v":
         raise InputError(f"the first state of {type(model).__name__} is {names[0]!r}, not its voltage, 'v'")
-    if shortcuts and isinstance(model, TabulableCell) and nothing.device.type == "cpu" and not compiles:
-        moving, matrix = MovingCells(model, nothing.flatten(), dt, how.order), coupling_matrix(together)
+    replay = Replay(is_gpu)
+    if shortcuts and isinstance(model, TabulableCell) and not compiles:
+        replay = Replay(False)  # each step has other cells than the last
+        moving, matrix = MovingCells(model, nothing.flatten(), dt, how.order), None if is_gpu else coupling_matrix(together)
         names, inferring = ["v"], torch.inference_mode()  # each operation takes a tenth less so
         react = inferring(lambda _cell, state, _dt, push, _order: {"v": moving.stepped(state["v"], push)})
         spread = inferring(partial(_spread, (partial(begun, matrix=matrix), partial(gone_on, matrix=matrix), _seen)))
@@ -300,13 +321,12 @@ def _moments(
     states = [torch.full_like(nothing.flatten(), model.resting[name]) for name in names]
     at_rest, never = torch.full_like(nothing, model.resting["v"]), torch.full_like(nothing, torch.nan)
     now: tuple[Tensor, ...] = (at_rest, at_rest, nothing, never, never, *states)
-    replay = Replay(nothing.is_cuda)
-    currents = Currents(domains, protocols, dt, nothing)
+    currents = Currents(given, dt, nothing)
     done, asked = 0, 0
     while True:
         while asked < len(times) and times[asked] <= done * dt * (1 + 1e-9):
             v, before, _, activation, repolarisation, *_ = now
-            yield _Seen(v - (done - times[asked] / dt) * (v - before), activation, repolarisation, float(times[asked]))
+            yield Seen(v - (done - times[asked] / dt) * (v - before), activation, repolarisation, float(times[asked]))
             asked += 1
         if asked == len(times):
             return

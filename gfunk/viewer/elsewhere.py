@@ -37,6 +37,7 @@ class SolverElsewhere:
         self._turn = Lock()  # one asks the other process at a time
         self._process: subprocess.Popen[bytes] | None = None
         self._ready: set[Kind] = set()
+        self._preparing: list[Thread] = []
         self._is_held = False
         self.close: Callable[[], object] = lambda: None  # also called when nobody holds this any more, or Python ends
 
@@ -55,7 +56,14 @@ class SolverElsewhere:
     def prepare(self, tissue: Domain, step: HalfStep, cell: str, scheme: str):
         """Have steps like this one compiled; comes back at once."""
         self.start()
-        Thread(target=self._prepare, args=(tissue, step, cell, scheme), name="compiles elsewhere", daemon=True).start()
+        thread = Thread(target=self._prepare, args=(tissue, step, cell, scheme), name="compiles elsewhere", daemon=True)
+        self._preparing.append(thread)
+        thread.start()
+
+    def settle(self):
+        """Wait until nothing is left to be compiled."""
+        for thread in self._preparing:
+            thread.join()
 
     @contextmanager
     def held(self) -> Iterator[None]:

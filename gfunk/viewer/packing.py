@@ -17,8 +17,11 @@ N_STROKES = 5000
 STROKE_LIFT = 0.12  # of an edge, above the surface: what lies in it is hidden by it
 
 
-def packed(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The line and the bytes; `arrays` of the line tells each one's type, shape and first byte after the line."""
+def packed(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], *, is_last: bool = True) -> bytes:
+    """The line and the bytes; `arrays` of the line tells each one's type, shape and first byte after the line.
+
+    is_last: no others follow that are to take their place.
+    """
     parts, table, offset = [], [], 0
     for name, array in arrays.items():
         content = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
@@ -26,7 +29,7 @@ def packed(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
         table.append({"name": name, "type": array.dtype.name, "shape": list(array.shape), "offset": offset})
         parts.append(content)
         offset += len(content)
-    return line({"about": about, "arrays": table, "bytes": offset}) + b"".join(parts)
+    return line({"about": about, "arrays": table, "bytes": offset, "last": is_last}) + b"".join(parts)
 
 
 def line(content: Mapping[str, Any]) -> bytes:
@@ -57,13 +60,14 @@ def _parts(domain: Domain) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return {"regions": names, "repairs": list(domain.repairs)}, arrays
 
 
-def packed_wave(wave: Wave, about: Mapping[str, Any]) -> bytes:
+def packed_wave(wave: Wave, about: Mapping[str, Any], *, is_last: bool = True) -> bytes:
     """Frames as 256 levels between the wave's lowest and highest potential; activation times as they are."""
     if not np.isfinite(wave.values_mV).all():
         raise InputError("no wave came of it: its potential is not finite everywhere; try another site or mesh")
     low, high = float(wave.values_mV.min()), float(wave.values_mV.max())
     step = max((high - low) / 255, 1e-6)
-    said = {"low_mV": low, "step_mV": step, "seconds": dict(wave.seconds)} | dict(about)
+    until = wave.times_ms[-1] if wave.until_ms is None else wave.until_ms
+    said = {"low_mV": low, "step_mV": step, "until_ms": float(until), "seconds": dict(wave.seconds)} | dict(about)
     return packed(
         said,
         {
@@ -71,6 +75,7 @@ def packed_wave(wave: Wave, about: Mapping[str, Any]) -> bytes:
             "frames": levels(wave.values_mV, low, step),
             "activation_ms": wave.activation_ms.astype(np.float32),
         },
+        is_last=is_last,
     )
 
 

@@ -12,6 +12,8 @@ from gfunk.domain import Domain
 # Told the name of the stage that begins and, where it is known, the share of it that is done.
 Say = Callable[..., None]
 Site = tuple[float, ...]  # x, y, z in mm
+# Given a wave that has begun, to be played until all of it is there.
+Show = Callable[["Wave"], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,7 @@ class Wave:
     warnings: tuple[str, ...] = ()  # what speaks against believing it
     trust: str | None = None  # how far off it may be, if that is known
     origin: Any = None  # the predictor's own record of it
+    until_ms: float | None = None  # where it has only begun: the last of all its times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,8 @@ class Predictor(Protocol):
         """Everything that does not depend on the stimulus."""
         ...
 
-    def predicted(self, ready: Any, sites: Sequence[Site], say: Say) -> Wave: ...
+    def predicted(self, ready: Any, sites: Sequence[Site], say: Say, show: Show) -> Wave:
+        """Its first times may be shown before the others are known."""
+        ...
 
     def compared(self, ready: Any, wave: Wave, say: Say) -> Beside: ...

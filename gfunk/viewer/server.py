@@ -25,7 +25,7 @@ from starlette.staticfiles import StaticFiles
 from gfunk.errors import InputError
 from gfunk.viewer.guard import LOOPBACK, Guard, refusal
 from gfunk.viewer.packing import line, packed, packed_mesh, packed_parts, packed_wave
-from gfunk.viewer.predictor import Predictor, Say
+from gfunk.viewer.predictor import Predictor, Say, Wave
 from gfunk.viewer.sessions import Limits, Scene, Session, Sessions
 from gfunk.viewer.studio import Studio, doubts
 from gfunk.viewer.uploads import announced_parts, stored
@@ -36,7 +36,8 @@ MOST_REQUEST_BYTES = 10_000  # of anything but an upload
 LARGEST_SEED = 10**9
 DOWNLOADS = {"wave.npz": "application/octet-stream", "wave.vtp": "application/xml"}
 
-Work = Callable[[Say], bytes]
+Send = Callable[[bytes], None]
+Work = Callable[[Say, Send], bytes]
 
 
 class Viewer:
@@ -108,12 +109,12 @@ class Viewer:
     async def parts(self, request: Request, session: Session) -> Response:
         """What the mesh alone does not say: its regions, and fibres if the file had none."""
         scene = session.scene(str((await _asked(request)).get("scene")))
-        return self._stream((session.name, "parts"), lambda say: packed_parts(self.studio.domain(scene, say)))
+        return self._stream((session.name, "parts"), lambda say, _: packed_parts(self.studio.domain(scene, say)))
 
     async def ready(self, request: Request, session: Session) -> Response:
         scene = session.scene(str((await _asked(request)).get("scene")))
 
-        def work(say: Say) -> bytes:
+        def work(say: Say, _: Send) -> bytes:
             self.studio.make_ready(scene, say)
             return packed({}, {})
 
@@ -123,10 +124,14 @@ class Viewer:
         asked = await _asked(request)
         scene, nodes = session.scene(str(asked.get("scene"))), self._nodes(asked.get("nodes"))
 
-        def work(say: Say) -> bytes:
-            wave = self.studio.wave(scene, nodes, say)
+        def content(wave: Wave, *, is_last: bool) -> bytes:
+            about = {"warnings": [*wave.warnings, *doubts(scene)], "trust": wave.trust}
+            return packed_wave(wave, about, is_last=is_last)
+
+        def work(say: Say, send: Send) -> bytes:
+            wave = self.studio.wave(scene, nodes, say, show=lambda begun: send(content(begun, is_last=False)))
             say("send")
-            return packed_wave(wave, {"warnings": [*wave.warnings, *doubts(scene)], "trust": wave.trust})
+            return content(wave, is_last=True)
 
         return self._stream((session.name, "wave"), work)
 
@@ -134,7 +139,7 @@ class Viewer:
         asked = await _asked(request)
         scene, nodes = session.scene(str(asked.get("scene"))), self._nodes(asked.get("nodes"))
 
-        def work(say: Say) -> bytes:
+        def work(say: Say, _: Send) -> bytes:
             beside = self.studio.beside(scene, nodes, say)
             say("send")
             rel_l2 = beside.rel_l2 if isfinite(beside.rel_l2) else None
@@ -168,7 +173,7 @@ class Viewer:
     def _shown(self, session: Session, scene: Scene) -> Response:
         """Make the mesh and send it; it is one of the visitor's from then on."""
 
-        def work(say: Say) -> bytes:
+        def work(say: Say, _: Send) -> bytes:
             domain = self.studio.mesh(scene, say)
             session.add(scene, self.limits.scenes)
             say("send")
@@ -202,7 +207,7 @@ class Viewer:
     def _stream(
         self, key: tuple[str, str], work: Work, ended: Callable[[Future[bytes]], None] = lambda _: None
     ) -> StreamingResponse:
-        """A line of JSON for each stage, then the bytes, or a line that says what went wrong."""
+        """A line of JSON for each stage, then the bytes, or a line that says what went wrong. Work may send some before."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -210,7 +215,10 @@ class Viewer:
             with suppress(RuntimeError):  # the server has closed meanwhile
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        future, n_ahead = self.worker.ask(key, lambda: work(lambda stage, done=None: tell({"stage": stage, "done": done})))
+        def say(stage: str, done: float | None = None):
+            tell(line({"stage": stage, "done": done}))
+
+        future, n_ahead = self.worker.ask(key, lambda: work(say, tell))
         future.add_done_callback(ended)
         future.add_done_callback(tell)
 
@@ -218,7 +226,7 @@ class Viewer:
             try:
                 yield line({"stage": "wait", "ahead": n_ahead})
                 while (event := await events.get()) is not future:
-                    yield line(event)
+                    yield event
                 try:
                     content = future.result()
                 except BaseException as error:

@@ -2,11 +2,13 @@
 
 import signal
 import socket
+import time
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 
 import uvicorn
 
@@ -37,13 +39,32 @@ def serve(
         on_start(address)
         if opens_browser:
             webbrowser.open(address)
-        settings = uvicorn.Config(
-            viewer.app(host), log_level="warning", ws="none", timeout_graceful_shutdown=1, server_header=False
-        )
         # Else the folder would outlive a process that is asked to end.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(settings).run(sockets=[listener])
+            _server(viewer, host).run(sockets=[listener])
+
+
+@contextmanager
+def running(viewer: Viewer) -> Iterator[int]:
+    """Serve it meanwhile, on this computer alone; gives the port."""
+    with listening("127.0.0.1", 0) as listener:
+        server = _server(viewer, "127.0.0.1")
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]}, name="viewer server")
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(10)
+
+
+def _server(viewer: Viewer, host: str) -> uvicorn.Server:
+    return uvicorn.Server(
+        uvicorn.Config(viewer.app(host), log_level="warning", ws="none", timeout_graceful_shutdown=1, server_header=False)
+    )
 
 
 def listening(host: str, port: int) -> socket.socket:

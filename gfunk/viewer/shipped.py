@@ -1,7 +1,7 @@
 """The predictor the viewer comes with: a shipped model, or a trained run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +13,12 @@ from gfunk.physics.monodomain import SCHEMES, can_compile
 from gfunk.prediction import Prediction, Ready, asked_times, compared, made_ready, predicted
 from gfunk.trust import said
 from gfunk.viewer.elsewhere import SolverElsewhere
-from gfunk.viewer.predictor import Beside, Say, Site, Wave
+from gfunk.viewer.predictor import Beside, Say, Show, Site, Wave
 
 # What follows each stage.
 NEXT = {"model": "resample", "resample": "modes", "first wave": "operator", "operator": "carry back"}
+# Shown first: it plays for 0.8 s, in which the rest is found.
+BEGUN_MS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +41,15 @@ class ModelPredictor:
             self.solver.prepare(ready.tissue, ready.coupling, pacing.cell, pacing.scheme)
         return ready
 
-    def predicted(self, ready: Ready, sites: Sequence[Site], say: Say) -> Wave:
+    def predicted(self, ready: Ready, sites: Sequence[Site], say: Say, show: Show) -> Wave:
         say("first wave")
         times = asked_times(self.until_ms, self.every_ms)
         with self.solver.held():
-            (found,) = predicted(ready, [sites], times, solve=self.solver, on_stage=_then(say))
-        return Wave(
-            times_ms=found.times_ms, values_mV=found.values_mV, activation_ms=found.activation_ms,
-            seconds=found.seconds, warnings=found.warnings, origin=found,
-            trust=None if found.bounds is None else said(found.bounds),
-        )  # fmt: skip
+            (found,) = predicted(
+                ready, [sites], times, solve=self.solver, on_stage=_then(say),
+                begun_ms=BEGUN_MS, on_begun=lambda begun: show(replace(_wave(begun), until_ms=float(times[-1]))),
+            )  # fmt: skip
+        return _wave(found)
 
     def compared(self, ready: Ready, wave: Wave, say: Say) -> Beside:
         say("solve")
@@ -60,6 +61,14 @@ class ModelPredictor:
             seconds={"solve": found.solver_seconds},
         )  # fmt: skip
         return Beside(truth=truth, rel_l2=found.rel_l2, lat_error_ms=found.arrival.lat_error_ms)
+
+
+def _wave(found: Prediction) -> Wave:
+    return Wave(
+        times_ms=found.times_ms, values_mV=found.values_mV, activation_ms=found.activation_ms,
+        seconds=found.seconds, warnings=found.warnings, origin=found,
+        trust=None if found.bounds is None else said(found.bounds),
+    )  # fmt: skip
 
 
 def _then(say: Say):

@@ -15,7 +15,7 @@ from gfunk.files.reading import as_domain, read_mesh, with_rule_fibres
 from gfunk.files.tissue import with_regions
 from gfunk.files.waves import write_wave
 from gfunk.simulation import FIRST_SEED
-from gfunk.viewer.predictor import Beside, Predictor, Say, Wave
+from gfunk.viewer.predictor import Beside, Predictor, Say, Show, Wave
 from gfunk.viewer.sessions import Limits, Scene
 
 
@@ -58,8 +58,8 @@ class Studio:
         """All that can be done before the first click."""
         self._ready(scene, say)
 
-    def wave(self, scene: Scene, nodes: Sequence[int], say: Say) -> Wave:
-        """The predicted wave from these nodes."""
+    def wave(self, scene: Scene, nodes: Sequence[int], say: Say, show: Show = lambda _: None) -> Wave:
+        """The predicted wave from these nodes; where it has to be found, it is shown as soon as it has begun."""
         kept = self._ready(scene, say)
         chosen, points = tuple(nodes), self.domain(scene, say).points
         if not all(0 <= node < len(points) for node in chosen):
@@ -68,7 +68,7 @@ class Studio:
             # The last one goes before the next one comes.
             kept.wave = kept.beside = None
             sites = [tuple(points[node].tolist()) for node in chosen]
-            kept.wave, kept.nodes = self.predictor.predicted(kept.ready, sites, say), chosen
+            kept.wave, kept.nodes = self.predictor.predicted(kept.ready, sites, say, show), chosen
         return kept.wave
 
     def beside(self, scene: Scene, nodes: Sequence[int], say: Say) -> Beside:

@@ -97,20 +97,25 @@ async function stimulate(nodes) {
   // The wave that is seen is no longer the one asked for, and drawing it would keep the processor from finding that one.
   player.pause();
   showPlaying();
-  const answer = await during((onStage) => askForWave(mesh.about.scene, nodes, onStage));
   // Another mesh, or a newer click, may have come meanwhile.
-  if (state.mesh !== mesh || state.asked !== nodes) return;
+  const isAsked = () => state.mesh === mesh && state.asked === nodes;
+  const answer = await during((onStage) => askForWave(mesh.about.scene, nodes, onStage, (begun) => isAsked() && start(begun, nodes)));
+  if (!isAsked()) return;
   if (!answer) {
     view.mark('site', state.sites);
     return;
   }
-  const isFirst = !state.prediction;
-  Object.assign(state, { prediction: new Wave(answer), truth: null, sites: nodes });
-  if (isFirst) choose('colour', isCalm ? 'activation' : 'potential');
-  showCompared(false);
-  showControls();
-  showTrust();
+  if (state.sites !== nodes) start(answer, nodes);
+  else show(answer);
   drawProbe();
+}
+
+/** The wave, all of it or as far as it is there, plays from its beginning. */
+function start(answer, nodes) {
+  if (!state.prediction) choose('colour', isCalm ? 'activation' : 'potential');
+  Object.assign(state, { truth: null, sites: nodes });
+  show(answer);
+  showControls();
   find('time').max = state.prediction.until;
   player.start(state.prediction.until);
   if (isCalm) {
@@ -119,6 +124,13 @@ async function stimulate(nodes) {
   }
   showPlaying();
   tell(`Wave from ${placeInWords(nodes[0])}`);
+}
+
+/** Instead of what was known of it before; time goes on. */
+function show(answer) {
+  state.prediction = new Wave(answer);
+  showCompared(isCompared());
+  showTrust();
 }
 
 function isCompared() {

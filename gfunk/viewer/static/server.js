@@ -1,4 +1,5 @@
-// Asking the server: every answer is a stream of lines, one a stage, that ends in a line with `bytes` and those bytes.
+// Asking the server: every answer is a stream of lines, one a stage, that ends in a line with `bytes` and those bytes. A
+// wave that has begun may come before all of it, in the same way.
 
 /** What the server or the way to it would not do, in words to show. `replaced`: a newer request took its place. */
 export class Refusal extends Error {
@@ -35,8 +36,8 @@ export function askForReady(scene, onStage) {
   return post('/api/ready', JSON.stringify({ scene }), onStage);
 }
 
-export function askForWave(scene, nodes, onStage) {
-  return post('/api/wave', JSON.stringify({ scene, nodes }), onStage);
+export function askForWave(scene, nodes, onStage, onBegun) {
+  return post('/api/wave', JSON.stringify({ scene, nodes }), onStage, onBegun);
 }
 
 export function askForTruth(scene, nodes, onStage) {
@@ -52,7 +53,7 @@ function ending(name) {
   return dot < 0 ? '' : name.slice(dot).toLowerCase();
 }
 
-async function post(address, body, onStage) {
+async function post(address, body, onStage, onBegun) {
   let response;
   try {
     response = await fetch(address, { method: 'POST', body });
@@ -64,13 +65,13 @@ async function post(address, body, onStage) {
     throw new Refusal(said.error ?? `The viewer answered with status ${response.status}.`);
   }
   try {
-    return await answer(response.body.getReader(), onStage);
+    return await answer(response.body.getReader(), onStage, onBegun);
   } catch (error) {
     throw error instanceof Refusal ? error : new Refusal('The answer broke off: try again.');
   }
 }
 
-async function answer(reader, onStage) {
+async function answer(reader, onStage, onBegun) {
   let waiting = new Uint8Array(0);
   for (;;) {
     const end = waiting.indexOf(10);
@@ -83,23 +84,31 @@ async function answer(reader, onStage) {
     const line = JSON.parse(new TextDecoder().decode(waiting.subarray(0, end)));
     waiting = waiting.subarray(end + 1);
     if (line.error) throw new Refusal(line.error, line.replaced);
-    if (line.bytes === undefined) onStage?.(line);
-    else return { about: line.about, ...arrays(line.arrays, await content(reader, waiting, line.bytes)) };
+    if (line.bytes === undefined) {
+      onStage?.(line);
+      continue;
+    }
+    const { buffer, rest } = await content(reader, waiting, line.bytes);
+    const found = { about: line.about, ...arrays(line.arrays, buffer) };
+    if (line.last) return found;
+    onBegun?.(found);
+    waiting = rest;
   }
 }
 
-/** All the bytes, in one buffer that begins with them: typed arrays lie at multiples of their size. */
+/** All the bytes, in one buffer that begins with them: typed arrays lie at multiples of their size. And what came after. */
 async function content(reader, first, size) {
   const whole = new Uint8Array(size);
-  whole.set(first);
-  let length = first.length;
-  while (length < size) {
+  let length = 0;
+  for (let piece = first; ; ) {
+    const part = piece.subarray(0, size - length);
+    whole.set(part, length);
+    length += part.length;
+    if (length === size) return { buffer: whole.buffer, rest: piece.subarray(part.length) };
     const { value, done } = await reader.read();
     if (done) throw new Refusal('The answer broke off: try again.');
-    whole.set(value, length);
-    length += value.length;
+    piece = value;
   }
-  return whole.buffer;
 }
 
 function arrays(table, buffer) {

@@ -7,7 +7,7 @@ export class Wave {
     this.frames = frames;
     this.activation = activation_ms;
     this.nNodes = activation_ms.length;
-    this.until = times_ms[times_ms.length - 1];
+    this.until = about.until_ms; // where it has only begun, later than its last frame
     // The end of the colours of activation: whole bands of any width, and no colour for times when nothing is left to reach.
     this.latest = 20 * Math.ceil(activation_ms.reduce((last, each) => (each > last ? each : last), 1) / 20);
   }
