@@ -285,7 +285,7 @@ def predicted(
 @torch.no_grad()
 def predicted_activation(
     ready: Ready,
-    protocols: Sequence[Sequence[Place | str]],
+    places: Sequence[Float[np.ndarray, "_ 3"]],
     times_ms: Float[np.ndarray, " time"],
     *,
     compiles: bool | None = None,
@@ -293,10 +293,11 @@ def predicted_activation(
 ) -> Float[np.ndarray, "trajectory node"]:
     """`activation_ms` of the same predictions; where the operator can tell it, no values are found on the way.
 
-    at_once: protocols that the operator sees together; None: all on a GPU, one on a CPU, whose cache holds no more.
+    places: of each protocol, on the surface (`site_at`). at_once: protocols that the operator sees together; None: all on a
+    GPU, one on a CPU, whose cache holds no more.
     """
     times = checked_times(times_ms, ready.first_ms)
-    firsts = _first_waves(ready, _places(ready, protocols), np.array([ready.first_ms]), compiles)
+    firsts = _first_waves(ready, places, np.array([ready.first_ms]), compiles)
     rows = np.empty((len(firsts), ready.domain.n_nodes), dtype=np.float32)
     if not isinstance(ready.operator, Arrival):
         for row, first in zip(rows, firsts, strict=True):

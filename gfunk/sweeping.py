@@ -155,9 +155,7 @@ def swept(
     n_sites = SITES_AT_ONCE if is_cpu else SITES_AT_ONCE_ON_A_GPU
     at_once = None if is_cpu else max(1, NODES_AT_ONCE // ready.even.n_nodes)
     for numbers in np.split(missing, np.arange(n_sites, len(missing), n_sites)) if len(missing) else ():
-        maps[numbers] = predicted_activation(
-            ready, places[numbers, None].tolist(), times, compiles=compiles, at_once=at_once
-        )
+        maps[numbers] = predicted_activation(ready, list(places[numbers, None]), times, compiles=compiles, at_once=at_once)
         if kept is not None:
             kept.keep(numbers, maps[numbers])
         on_sites(len(numbers))

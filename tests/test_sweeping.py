@@ -27,6 +27,7 @@ from gfunk.files.vtk_write import write_vtp
 from gfunk.first_waves import FEW_WAVES, FirstWave
 from gfunk.physics.stimulus import Stimulus
 from gfunk.prediction import Ready, made_ready, predicted, predicted_activation
+from gfunk.sites import site_at
 from gfunk.sweep_report import site_rows, total_over_surface
 from gfunk.sweeping import Sweep, edge_graph, spread_nodes, sweep_times, swept
 
@@ -89,7 +90,8 @@ def test_so_it_is_with_operators_that_go_step_by_step(tmp_path: Path):
 
 
 def test_an_operator_that_sees_waves_together_tells_of_each_what_it_would_alone(ready: Ready, waves: Sweep):
-    found = predicted_activation(ready, [[site] for site in SITES], sweep_times(UNTIL_MS), at_once=3)
+    places = [np.array([site_at(ready.domain, site)]) for site in SITES]
+    found = predicted_activation(ready, places, sweep_times(UNTIL_MS), at_once=3)
     assert same(found, waves.activation_ms)
 
 

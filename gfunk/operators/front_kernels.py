@@ -14,7 +14,8 @@ from torch import Tensor
 
 LAUNCHES = 16  # before it is asked whether anything has changed, for which the GPU has to wait
 MARCHED, MARCHES = 256, 4  # nodes of a block, and steps of theirs a launch
-SOLVED, SWEEPS = 1024, 16
+SOLVED, SWEEPS = 1024, 8
+DIFFUSED = 256
 # What a launch may change of the accuracy asked for, as those to come would add up.
 STILL = 0.3
 
@@ -167,3 +168,47 @@ def _sweep(
         tl.debug_barrier()
         tl.store(later + nodes, found, mask=is_node)
         tl.debug_barrier()
+
+
+def next_term(
+    neighbors: Int[Tensor, "domain node slot"],
+    couplings: Float[Tensor, "domain node slot"],
+    term: Float[Tensor, "batch node width"],
+    last: Float[Tensor, "batch node width"],
+    sums: Float[Tensor, "time batch node width"],
+    doubled: Float[Tensor, "domain node 1"],
+    weight: Float[Tensor, "time 1 1 1"],
+) -> tuple[Float[Tensor, "batch node width"], Float[Tensor, "time batch node width"]]:
+    """The recurrence of `gfunk.diffusion` in one pass over memory, written over the last term and the sums."""
+    n_batch, n_nodes, width = term.shape
+    _chebyshev[n_batch, triton.cdiv(n_nodes, DIFFUSED)](  # pyright: ignore[reportIndexIssue]
+        term, last, sums, neighbors, couplings, doubled, weight, n_nodes, neighbors.shape[2], len(neighbors), term.numel(),
+        NODES=DIFFUSED, SLOTS=triton.next_power_of_2(neighbors.shape[2]), WIDTH=width, TIMES=len(weight), num_warps=8,
+    )  # fmt: skip
+    return last, sums
+
+
+@triton.jit
+@no_type_check
+def _chebyshev(
+    term, last, sums, neighbors, couplings, doubled, weight, n_nodes, n_slots, n_meshes, of_time,
+    NODES: tl.constexpr, SLOTS: tl.constexpr, WIDTH: tl.constexpr, TIMES: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    field, mesh = row * n_nodes * WIDTH, row % n_meshes * n_nodes
+    nodes, slots = tl.program_id(1) * NODES + tl.arange(0, NODES), tl.arange(0, SLOTS)[None, :]
+    is_node = nodes < n_nodes
+    is_slot, at = is_node[:, None] & (slots < n_slots), mesh * n_slots + nodes[:, None] * n_slots + slots
+    others = tl.load(neighbors + at, mask=is_slot, other=0)
+    pulls = tl.load(couplings + at, mask=is_slot, other=0.0)
+    stretch = tl.load(doubled + mesh + nodes, mask=is_node, other=0.0)
+    for channel in tl.static_range(WIDTH):
+        place = field + nodes * WIDTH + channel
+        now = tl.load(term + place, mask=is_node, other=0.0)
+        around = tl.load(term + field + others * WIDTH + channel, mask=is_slot, other=0.0)
+        product = tl.sum(tl.where(is_slot, pulls * (now[:, None] - around), 0.0), axis=1)
+        later = stretch * product - tl.load(last + place, mask=is_node, other=0.0) - 2 * now
+        tl.store(last + place, later, mask=is_node)
+        for time in tl.static_range(TIMES):
+            total = tl.load(sums + time * of_time + place, mask=is_node, other=0.0)
+            tl.store(sums + time * of_time + place, total + tl.load(weight + time) * later, mask=is_node)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gfunk.batch import Batch
 from gfunk.errors import InputError
-from gfunk.operators.gfunk import diffusion
+from gfunk.operators.gfunk import Recurrence, diffusion
 
 
 @runtime_checkable
@@ -288,7 +288,8 @@ def met_on_the_way(
     lengths = (way.square().sum(-1) * fibres.square().sum(-1)).clamp_min(torch.finfo(way.dtype).tiny)
     along = ((way * fibres).sum(-1).square() / lengths)[..., None]
     around = torch.cat([ahead, coarseness(ahead, batch, config)], dim=-1)
-    times, coarse = torch.stack(diffusion(around, batch, config.ray_times, MET_ACCURACY), dim=-1).split([1, 2], dim=2)
+    diffused = diffusion(around, batch, config.ray_times, MET_ACCURACY, _recurrence(batch))
+    times, coarse = torch.stack(diffused, dim=-1).split([1, 2], dim=2)
     curved = (times[:, :, 0] - ahead) / ahead.new_tensor(config.ray_times)
     met = torch.cat([along, coarse.mean(-1), curved], dim=-1)
     begins = (_risen(u, config) > LEAST_RISE) & (rays.lasting > 0)
@@ -297,6 +298,14 @@ def met_on_the_way(
     added = torch.cat([rays.lasting * met, begun, begun * met], dim=-1)
     there = torch.where(rays.lasting > 0, torch.tanh(met), 0)
     return torch.cat([rays.carried(added, ahead, MET_ACCURACY * config.time_scale), there], dim=-1)
+
+
+def _recurrence(batch: Batch) -> Recurrence | None:
+    if batch.points.device.type == "cpu" or not HAS_TRITON:
+        return None
+    from gfunk.operators import front_kernels
+
+    return partial(front_kernels.next_term, batch.neighbors.int(), batch.couplings.contiguous())
 
 
 def coarseness(ahead: Float[Tensor, "batch node 1"], batch: Batch, config: FrontConfig) -> Float[Tensor, "batch node 2"]:

@@ -1,5 +1,6 @@
 """G-FuNK: the paper's network (PaperGFuNK) and ours (GFuNK), whole in this file."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, log, pi, sqrt
@@ -275,27 +276,39 @@ def n_products(time: float, fastest_rate: float, accuracy: float = DIFFUSION_ACC
     return ceil(thousandths) + ceil(2.4 * sqrt(thousandths * time * fastest_rate))
 
 
+# (term, the one before, sums, 4 / (fastest rate * inertia), the next weights) -> the next term and sums
+Recurrence = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
 def diffusion(
-    field: Float[Tensor, "batch node width"], batch: Batch, times: tuple[float, ...], accuracy: float = DIFFUSION_ACCURACY
+    field: Float[Tensor, "batch node width"],
+    batch: Batch,
+    times: tuple[float, ...],
+    accuracy: float = DIFFUSION_ACCURACY,
+    recurrence: Recurrence | None = None,
 ) -> list[Float[Tensor, "batch node width"]]:
     """exp(-time L) field for each of the times, L = inertia^-1 S, by sparse products that all times share.
 
     Each is the Chebyshev polynomial of L that equals the exponential at the extrema of its last term. Rate 0 is one of them,
-    so constants stay; and nothing grows.
+    so constants stay; and nothing grows. recurrence: another way to do what is done for each term; it may write over the
+    one before.
     """
     n, fastest = n_products(max(times), batch.fastest_rate, accuracy), batch.fastest_rate
     weights = torch.stack([chebyshev_weights(time * fastest, n, batch.mass) for time in times], dim=1)[..., None, None, None]
     # 2 L / fastest - 1 has eigenvalues between -1 and 1.
     doubled = 4 / (fastest * batch.inertia[..., None]).clamp_min(4 * torch.finfo(batch.inertia.dtype).tiny)
-
     # Not in half precision: the error of a term goes into all later ones.
-    last = field.to(batch.mass.dtype)
+    last = field.to(batch.mass.dtype, copy=recurrence is not None)
     product = stiffness_products(batch, len(field), last.dtype)
+
+    def next_term(term: Tensor, last: Tensor, sums: Tensor, doubled: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        term = torch.sub(doubled * product(term) - last, term, alpha=2)
+        return term, torch.addcmul(sums, weight, term)
+
     term = doubled / 2 * product(last) - last
     sums = weights[0] * last + weights[1] * term
-    for k in range(2, n + 1):
-        last, term = term, torch.sub(doubled * product(term) - last, term, alpha=2)
-        sums = torch.addcmul(sums, weights[k], term)
+    for weight in weights[2:]:
+        last, (term, sums) = term, (recurrence or next_term)(term, last, sums, doubled, weight)
     return list(sums.unbind())
 
 
