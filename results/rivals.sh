@@ -16,13 +16,22 @@ first=${VARIANTS%% *}
 levers=()
 for variant in $VARIANTS; do [[ $variant == "$first" ]] || levers+=(--lever "$variant: variant=$variant"); done
 $gfunk compare "$RECIPE" --variant "$first" "${levers[@]}" --data "$DATA" --out "$RUNS" --seconds "${SECONDS_EACH:-150}" --seeds 1 \
-  --device "$DEVICE" ${SET:-} --json | cut -c 1-600
+  --device "$DEVICE" ${SET:-} --json | cut -c 1-600 &
+comparing=$!
 
-for run in "$RUNS"/*/seed-0; do
-  variant=$(python -c "import json, sys; print(json.load(open(sys.argv[1]))['variant']['name'])" "$run/run.json")
-  [[ -f $run/score.json && ! -f $run/tested ]] || continue
-  tested=(--data "$DATA" --device "$DEVICE" --record "$RECORD" --rows "$run/rows.jsonl" --json)
-  $gfunk evaluate "$run" "${tested[@]}" --label "$variant" | cut -c 1-600
-  if [[ $RECIPE == rectangles ]]; then $gfunk evaluate "$run" "${tested[@]}" --rotate 90 --label "$variant, turned" | cut -c 1-300; fi
-  touch "$run/tested"
+# Each is tested as soon as it is trained.
+is_over=""
+while [[ ! $is_over ]]; do
+  sleep 2
+  kill -0 $comparing 2> /dev/null || is_over=yes
+  for score in "$RUNS"/*/seed-0/score.json; do
+    run=$(dirname "$score")
+    [[ -f $score && ! -f $run/tested ]] || continue
+    variant=$(python -c "import json, sys; print(json.load(open(sys.argv[1]))['variant']['name'])" "$run/run.json")
+    tested=(--data "$DATA" --device "$DEVICE" --record "$RECORD" --rows "$run/rows.jsonl" --json)
+    $gfunk evaluate "$run" "${tested[@]}" --label "$variant" | cut -c 1-600
+    if [[ $RECIPE == rectangles ]]; then $gfunk evaluate "$run" "${tested[@]}" --rotate 90 --label "$variant, turned" | cut -c 1-300; fi
+    touch "$run/tested"
+  done
 done
+wait $comparing

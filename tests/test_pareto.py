@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -323,7 +324,9 @@ def test_the_command_compares_runs_of_the_recipe_alone_and_records_it(
     assert "only `bench pareto` is of a recipe" in capsys.readouterr().err
 
 
-def test_on_a_cpu_atria_start_from_what_the_solver_finds_near_the_stimulus(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("started", [pareto._patched_start, pareto._start_cut_out], ids=["CPU", "GPU"])
+def test_atria_start_from_what_the_solver_finds_near_the_stimulus(started: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GFUNK_COMPILE", "0")
     tissue, pacing = strip(), AtrialPacing(scheme="paper")
     step, stimulus = coupling(tissue, pacing.scheme), pacing.stimulus((*tissue.points[300].tolist(),))
     experiment = Experiment(
@@ -332,7 +335,7 @@ def test_on_a_cpu_atria_start_from_what_the_solver_finds_near_the_stimulus(monke
     problem, found = AtriumProblem(pacing=pacing, n_halvings=0), []
     monkeypatch.setattr(pareto, "median_seconds", lambda action, _device: found.append(action()) or 0.5)
     study = pareto._Study(problem=problem, experiments=[experiment], device=CPU, together=2)
-    cost = pareto._patched_start(study, problem, experiment, batch_of(tissue, n_modes=1))
+    cost = started(study, problem, experiment, batch_of(tissue, n_modes=1, dtype=torch.float32))
     assert cost.setup_ms > 0 and cost.alone_ms == 500 and cost.together_ms == 250
     [paced] = simulate_many(
         [tissue], [[[stimulus]]], [pacing.first_ms], cell=pacing.cell, scheme=pacing.scheme, couplings=[step], compiles=False
