@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from gfunk.activation import ACTIVE_MV, ArrivalErrors, activation_times, arrival_errors
 from gfunk.atria.anatomy import Place
 from gfunk.batch import Batch, pack
+from gfunk.batched_modes import batched_modes
 from gfunk.domain import Domain, halved, make_domain
 from gfunk.doubts import doubts, doubts_of_shape, doubts_of_waves
 from gfunk.errors import InputError
@@ -36,6 +37,7 @@ from gfunk.first_waves import (
     threads_for,
     tissue_on,
 )
+from gfunk.laplacian import Laplacian
 from gfunk.nearest import OntoSurface, nearest_on_triangles
 from gfunk.norms import relative_energy, relative_l2
 from gfunk.operators.arrival import Arrival
@@ -49,6 +51,7 @@ from gfunk.resampling import carried_tensors, surface_interpolation
 from gfunk.rollout import rollout
 from gfunk.simulation import viewed_domain
 from gfunk.sites import said_place, site_at
+from gfunk.spectrum import Spectrum
 from gfunk.store import CorruptFile, cached_modes, fingerprint, read_arrays, write_arrays
 from gfunk.surface import edge_lengths
 from gfunk.trust import Bounds, Trust
@@ -199,7 +202,7 @@ def made_ready(
         onto = nearest_on_triangles(domain.points, domain.cells)
     with stages("modes"):
         viewed, matrices = viewed_domain(even, variant.view)
-        spectrum = cached_modes(matrices, variant.view.n_modes, None if kept is None else kept / "modes")
+        spectrum = _modes(matrices, variant.view.n_modes, kept, torch_device)
         batch = pack([(viewed, matrices, spectrum)]).to(torch_device)
         step = solving(even, problem.pacing.scheme, problem.n_halvings)
         if kept is not None:
@@ -424,6 +427,18 @@ def _even(domain: Domain, edge_mm: float, cache: Path | None) -> Domain:
         if path is not None:
             write_arrays(path, arrays)
     return make_domain(arrays["points"], arrays["cells"], arrays["diffusion"], diffusion_at="cell")
+
+
+def _modes(matrices: Laplacian, n_modes: int, cache: Path | None, device: torch.device) -> Spectrum:
+    if device.type == "cpu":
+        return cached_modes(matrices, n_modes, None if cache is None else cache / "modes")
+
+    def found_there(matrices: Laplacian, n_modes: int) -> Spectrum:
+        (spectrum,) = batched_modes([matrices], n_modes, device=device)
+        return spectrum
+
+    # Rounded to what an operator sees.
+    return cached_modes(matrices, n_modes, None if cache is None else cache / "rounded-modes", found_there)
 
 
 def _single(matrix: csr_array) -> csr_array:

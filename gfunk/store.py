@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,16 +45,22 @@ class Sample:
     values: Float[np.ndarray, "trajectory time node"]
 
 
-def cached_modes(laplacian: Laplacian, n_modes: int, folder: Path | None) -> Spectrum:
-    """The lowest modes, from `folder` if the very same matrices were solved before. None: no cache."""
+def cached_modes(
+    laplacian: Laplacian, n_modes: int, folder: Path | None, find: Callable[[Laplacian, int], Spectrum] | None = None
+) -> Spectrum:
+    """The lowest modes, from `folder` if the very same matrices were solved before. None: no cache.
+
+    find: what finds them in place of `lowest_modes`; it wants a folder of its own.
+    """
+    find = find or lowest_modes
     if folder is None:
-        return lowest_modes(laplacian, n_modes)
+        return find(laplacian, n_modes)
     path = folder / f"{spectrum_key(laplacian, n_modes)}.safetensors"
     try:
         arrays, _ = read_arrays(path)
         return Spectrum(eigenvalues=arrays["eigenvalues"], eigenvectors=arrays["eigenvectors"])
     except (FileNotFoundError, CorruptFile, KeyError):
-        spectrum = lowest_modes(laplacian, n_modes)
+        spectrum = find(laplacian, n_modes)
         write_arrays(path, {"eigenvalues": spectrum.eigenvalues, "eigenvectors": spectrum.eigenvectors})
         return spectrum
 

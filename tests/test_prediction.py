@@ -17,9 +17,11 @@ from toy_surfaces import ACROSS, EDGE_MM, egg, fibrous, strip, write_untrained
 from gfunk import load_pretrained, prediction
 from gfunk.activation import ACTIVE_MV
 from gfunk.batch import TrajectorySet
+from gfunk.batched_modes import batched_modes
 from gfunk.domain import Domain, fibre_tensors, halved, homogenised, make_domain, refined
 from gfunk.errors import InputError
 from gfunk.evaluation import evaluate
+from gfunk.laplacian import laplacian
 from gfunk.operators.arrival import Arrival
 from gfunk.physics.monodomain import simulate_many
 from gfunk.prediction import (
@@ -314,6 +316,19 @@ def test_modes_and_even_meshes_are_found_once(run: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr("gfunk.store.lowest_modes", None)
     again = made_ready(finer(), run, cache=tmp_path)
     assert torch.equal(first.batch.synthesis, again.batch.synthesis)
+
+
+def test_modes_found_on_a_gpu_are_those_of_a_cpu_and_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    matrices, calls = laplacian(egg()), []
+    monkeypatch.setattr(
+        prediction, "batched_modes", lambda *of, device: calls.append(device) or batched_modes(*of, device="cpu")
+    )
+    of_cpu = prediction._modes(matrices, 4, tmp_path, torch.device("cpu"))
+    of_gpu, again = (prediction._modes(matrices, 4, tmp_path, torch.device("cuda")) for _ in range(2))
+    assert [device.type for device in calls] == ["cuda"]
+    np.testing.assert_allclose(of_gpu.eigenvalues, of_cpu.eigenvalues, rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(again.eigenvectors, of_gpu.eigenvectors)
+    assert {path.parent.name for path in tmp_path.rglob("*.safetensors")} == {"modes", "rounded-modes"}
 
 
 def test_a_cache_keeps_the_newest_files_within_its_bound(tmp_path: Path):
