@@ -534,6 +534,8 @@ def _read_off(
 
 
 def _known(ready: Ready, operator: Arrival, u: Float[Tensor, "batch _ channel"]) -> Float[Tensor, "batch _ input"]:
+    if ready.device.type != "cpu":
+        return operator.first(u, ready.batch)
     # SciPy's BLAS has threads of its own, which wait for each other as long: on busy cores that took 2.6 times as long.
     with threads_for(ready.even.n_nodes), threadpool_limits(1, "blas"):
         return operator.first(u, ready.batch)
