@@ -1,16 +1,27 @@
-"""Pictures that no command draws. `python docs/pictures.py` makes all of them, or those named: arrival, worst-atria, ...
+"""Pictures that no command draws. `python docs/pictures.py` makes all, or those named: arrival, viewer, worst-atria, ...
 
-docs/arrival.png is the wave of a test seed, taken apart; docs/worst-*.png are the worst predictions of the recorded tests.
+docs/arrival.png is the wave of a test seed, taken apart; docs/worst-*.png are the worst predictions of the recorded tests;
+docs/viewer-*.png are the viewer's page in a browser (Chromium, which has to be installed).
 """
 
+import base64
+import json
+import os
+import subprocess
 import sys
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import torch
+from websockets.sync.client import ClientConnection, connect
 
 from gfunk import load_pretrained, lowest_modes, pack
 from gfunk.activation import ACTIVE_MV
@@ -23,6 +34,10 @@ from gfunk.recipes.tissue_data import TissueProblem
 from gfunk.rollout import rollout
 from gfunk.simulation import prepared, viewed_domain
 from gfunk.store import Sample
+from gfunk.viewer.server import Viewer
+from gfunk.viewer.serving import running
+from gfunk.viewer.sessions import Limits
+from gfunk.viewer.shipped import ModelPredictor
 
 SEED = 200_000  # of the test split: never trained on
 PLACES = 3
@@ -32,6 +47,19 @@ WORST = {
     "atria": (200_003, 91),
 }  # fmt: skip
 N_MOMENTS = 4
+
+LAPTOP, TABLET = (1280, 800), (820, 1180)
+# Of the page's first atrium, seen from the back, in the laptop's pixels: the left inferior vein, where the wave starts, and
+# where it is probed.
+VEIN, BACK_WALL = (200, 425), (560, 300)
+FRONT_MS = 25.0  # the front is halfway
+# A browser that draws WebGL on the CPU, and calls nowhere.
+BROWSER = [
+    "chromium", "--headless", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",
+    "--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage", "--remote-debugging-port=0",
+]  # fmt: skip
+AT_REST = "document.querySelector('#progress').hidden"
+PATIENCE_S = 600.0  # the solver's, without a compiler
 
 
 @torch.no_grad()
@@ -112,18 +140,136 @@ def one_trajectory(problem: Any, seed: int, number: int) -> Sample:
     return next(problem.solved([replace(experiment, stimuli=(experiment.stimuli[number],))], "cpu"))
 
 
-def make_small(path: Path):
-    """With 256 colours, a fifth of the size."""
+def viewer_pictures(path: Path):
+    """A wave as isochrones, with a probe, beside the solver's, and on a tablet: `viewer-activation.png` and so on."""
+    with (
+        TemporaryDirectory() as folder,
+        TemporaryDirectory() as profile,
+        running(Viewer(ModelPredictor(), Path(folder), Limits())) as port,
+        browsed(Path(profile)) as tab,
+    ):
+        tab.resize(*LAPTOP, mobile=False)
+        tab.call("Page.navigate", url=f"http://127.0.0.1:{port}/")
+        tab.wait_for(f"document.querySelector('#legend li') && {AT_REST}")
+        tab.click_on("[data-view=PA]")
+        tab.click(*VEIN)
+        tab.wait_for(f"!document.querySelector('#play').disabled && {AT_REST}")
+        tab.seek(FRONT_MS)
+        tab.click_on("input[value=activation]")
+        tab.picture(path.with_name("viewer-activation.png"))
+        tab.click_on("input[value=potential]")
+        tab.click_on("input[value=probe]")
+        tab.click(*BACK_WALL)
+        tab.picture(path.with_name("viewer-wave.png"))
+        tab.click_on("#compare")
+        tab.wait_for("document.querySelectorAll('#panes span').length === 3")
+        tab.picture(path.with_name("viewer-comparison.png"))
+        tab.click_on("#compare")
+        tab.click_on("#fibres")
+        tab.resize(*TABLET, mobile=True)
+        tab.picture(path.with_name("viewer-tablet.png"))
+
+
+@dataclass
+class Tab:
+    """One tab of a browser, spoken to over its DevTools socket."""
+
+    socket: ClientConnection
+    n_calls: int = 0
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self.n_calls += 1
+        self.socket.send(json.dumps({"id": self.n_calls, "method": method, "params": parameters}))
+        while (answer := json.loads(self.socket.recv(PATIENCE_S))).get("id") != self.n_calls:
+            pass  # events
+        return answer["result"]
+
+    def run(self, script: str) -> Any:
+        asked = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        return asked["result"].get("value")
+
+    def wait_for(self, script: str):
+        waited(lambda: self.run(f"Boolean({script})"))
+
+    def rest(self):
+        """Until the view moves no more, and names have found their places."""
+        self.run("new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 1500))")
+
+    def resize(self, width: int, height: int, *, mobile: bool):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+
+    def click(self, x: float, y: float):
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        self.rest()
+
+    def click_on(self, selector: str):
+        self.click(*self.run(
+            f"(() => {{ const it = document.querySelector('{selector}'); it.scrollIntoView({{ block: 'nearest' }});"
+            "const { x, y, width, height } = it.getBoundingClientRect(); return [x + width / 2, y + height / 2] })()"
+        ))  # fmt: skip
+
+    def seek(self, ms: float):
+        slider = "document.querySelector('#time')"
+        self.run(f"{slider}.value = {ms}; {slider}.dispatchEvent(new Event('input'))")
+
+    def picture(self, path: Path):
+        self.rest()
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+        make_small(path, is_lit=True)
+
+
+@contextmanager
+def browsed(profile: Path) -> Iterator[Tab]:
+    """A browser of its own, which ends with the block."""
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    command = [*BROWSER, *sandbox, f"--user-data-dir={profile}", "about:blank"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            opened = waited(lambda: first_page(profile / "DevToolsActivePort"))
+            with connect(opened["webSocketDebuggerUrl"], max_size=None) as socket:
+                yield Tab(socket)
+        finally:
+            process.terminate()
+
+
+def first_page(file: Path) -> dict[str, Any] | None:
+    """Of a browser that writes its port there, once it is open."""
+    words = file.read_text().split() if file.exists() else []
+    if len(words) != 2:
+        return None
+    with urlopen(f"http://127.0.0.1:{words[0]}/json/list") as answer:
+        return next((each for each in json.load(answer) if each["type"] == "page"), None)
+
+
+def waited(find: Callable[[], Any]) -> Any:
+    """What is found at last."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if found := find():
+            return found
+        time.sleep(0.1)
+    raise TimeoutError(f"it never came to that within {PATIENCE_S:g} s")
+
+
+def make_small(path: Path, *, is_lit: bool = False):
+    """With 256 colours, a fifth of the size; where light falls on a surface they are mixed, or else there would be bands."""
     from PIL import Image  # comes with matplotlib
 
     with Image.open(path) as picture:
         # By how far colours reach, not by how often they are used: the few places that are wrong would turn grey. Then each
         # is the mean of what it stands for: else the many that are right would not be white.
-        few = picture.convert("RGB").quantize(method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+        whole = picture.convert("RGB")
+        few = whole.quantize(method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+        few = whole.quantize(palette=few, dither=Image.Dither.FLOYDSTEINBERG) if is_lit else few
     few.save(path, optimize=True)
 
 
-PICTURES = {"arrival": arrival_picture} | {f"worst-{name}": partial(worst_picture, name=name) for name in WORST}
+PICTURES = (
+    {"arrival": arrival_picture}
+    | {f"worst-{name}": partial(worst_picture, name=name) for name in WORST}
+    | {"viewer": viewer_pictures}
+)
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or PICTURES:

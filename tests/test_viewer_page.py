@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chromium import PROGRAM, Page, browsed
+from PIL import Image
 from toy_prediction import ToyPredictor
 from viewing import running, until
 
@@ -238,6 +240,31 @@ def test_the_colours_of_activation_end_where_the_wave_does(
     )
     last = np.nanmax(wave.activation_ms)
     assert ticks[0] == 0 and last <= ticks[-1] < last + 20 < 100
+    # Each is where a band begins or ends, however wide bands are.
+    widths = page.run("[...document.getElementById('spacing').options].map((each) => Number(each.value))")
+    assert not np.mod.outer(ticks, widths).any()
+
+
+def test_all_digits_of_a_seed_are_seen(page: Page):
+    assert page.run("document.getElementById('seed').value.length") == 6
+    assert page.run("document.getElementById('seed').scrollWidth <= document.getElementById('seed').clientWidth")
+
+
+def test_a_probe_is_seen_on_dark_colours(page: Page):
+    stimulated(page)
+    for lines in ("borders", "labels", "isochrones"):
+        page.run(f"document.getElementById('{lines}').click()")
+    x, y = middle(page, 0.4, 0.4)
+
+    def lightest() -> int:
+        with Image.open(BytesIO(moved_to(page, 0))) as picture:
+            near = np.asarray(picture.convert("L").crop((int(x) - 20, int(y) - 20, int(x) + 20, int(y) + 20)))
+        return near.max()
+
+    at_rest = lightest()
+    chosen(page, "probe")
+    page.click(x, y)
+    assert lightest() > 240 > 120 > at_rest
 
 
 def test_a_probe_tells_the_potential_over_time(page: Page, served: tuple[Viewer, str, ToyPredictor]):

@@ -1,7 +1,7 @@
 // A small chart of the potential at one point over time, as SVG.
 
 const SVG = 'http://www.w3.org/2000/svg';
-const SIZE = { width: 320, height: 150, left: 40, right: 10, top: 10, bottom: 30 };
+const SIZE = { width: 320, height: 134, left: 40, right: 10, top: 10, bottom: 30 };
 const RANGE = { low: -100, high: 40 };
 
 /** Draw the traces, `[{ values, className, name }]`, over the same times. */
@@ -20,7 +20,7 @@ export function drawChart(svg, times, traces) {
     parts.push(made('text', { x: x(ms), y: SIZE.height - 16, class: 'tick' }, `${Math.round(ms)}`));
   }
   parts.push(made('text', { x: x(until / 2), y: SIZE.height - 3, class: 'tick' }, 'time (ms)'));
-  parts.push(made('text', { x: 11, y: y(-30), class: 'tick', transform: `rotate(-90 11 ${y(-30)})` }, 'mV'));
+  parts.push(made('text', { x: 11, y: y(-20), class: 'tick', transform: `rotate(-90 11 ${y(-20)})` }, 'mV'));
   for (const { values, className } of traces) {
     const places = Array.from(times, (ms, i) => `${x(ms).toFixed(1)},${y(values[i]).toFixed(1)}`).join(' ');
     parts.push(made('polyline', { points: places, class: `trace ${className}` }));

@@ -17,7 +17,7 @@ export function bars(colour, latest, compares) {
   const isPotential = colour === 'potential';
   const main = isPotential
     ? { title: 'Potential (mV)', table: POTENTIAL, ticks: evenly(REST_MV, PEAK_MV, 4) }
-    : { title: 'Activation (ms after the stimulus)', table: ACTIVATION, ticks: evenly(0, latest, 5) };
+    : { title: 'Activation (ms after the stimulus)', table: ACTIVATION, ticks: evenly(0, latest, nTicks(latest)) };
   if (!compares) return [main];
   const end = isPotential ? DIFFERENCE_MV : DIFFERENCE_MS;
   const unit = isPotential ? 'mV' : 'ms';
@@ -72,6 +72,11 @@ export function drawBar(context, { title, table, ticks }, x, y, width) {
     context.textAlign = i === 0 ? 'left' : i === ticks.length - 1 ? 'right' : 'center';
     context.fillText(shown(tick), x + (i * width) / (ticks.length - 1), y + 37);
   });
+}
+
+/** One for every 20 ms, where bands of any width begin; fewer where they would not have room. */
+function nTicks(latest) {
+  return latest <= 120 ? 1 + latest / 20 : 5;
 }
 
 function evenly(low, high, n) {

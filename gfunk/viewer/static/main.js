@@ -248,7 +248,7 @@ function drawProbe() {
 
 function placeInWords(node) {
   const { points, regions, about } = state.mesh;
-  const place = [0, 1, 2].map((axis) => points[3 * node + axis].toFixed(1)).join(', ');
+  const place = [0, 1, 2].map((axis) => points[3 * node + axis].toFixed(1).replace('-', '\u2212')).join(', ');
   const region = about.regions[regions[node] - 1];
   return region ? `${region} (${place} mm)` : `(${place}) mm`;
 }

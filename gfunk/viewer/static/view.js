@@ -1,5 +1,5 @@
 // What is seen: the surface in one pane or, beside the truth, in three; lines and markers on it; the camera.
-import { Mesh, MeshBasicMaterial, MOUSE, OrbitControls, PerspectiveCamera, Raycaster, Scene, SphereGeometry, TOUCH, Vector2, Vector3, WebGLRenderer } from './three/three.min.js'; // prettier-ignore
+import { Mesh, MOUSE, OrbitControls, PerspectiveCamera, Raycaster, Scene, ShaderMaterial, SphereGeometry, TOUCH, Vector2, Vector3, WebGLRenderer } from './three/three.min.js'; // prettier-ignore
 import { disposeLines, makeLines } from './lines.js';
 import { namePlaces } from './regions.js';
 import { COLOURS, disposeSurface, makeSurface, setFrames, setRegions, setWave, SHOWN } from './surface.js';
@@ -14,7 +14,23 @@ export const VIEWS = {
   top: [0, -0.02, 1],
 };
 const FIELD_OF_VIEW = 32;
-const MARKERS = { site: '#d40000', probe: '#111111', cursor: '#ff7a00' };
+const MARKERS = { site: [0.83, 0, 0], probe: [0.07, 0.07, 0.07], cursor: [1, 0.48, 0] };
+// With a white rim: black on dark blue, or red on brown, is hard to see.
+const RIMMED = {
+  vertexShader: `
+varying float facing;
+void main() {
+  vec4 place = modelViewMatrix * vec4(position, 1.0);
+  facing = dot(normalize(normalMatrix * normal), normalize(-place.xyz));
+  gl_Position = projectionMatrix * place;
+}`,
+  fragmentShader: `
+uniform vec3 colour;
+varying float facing;
+void main() {
+  gl_FragColor = vec4(mix(vec3(1.0), colour, smoothstep(0.5, 0.7, facing)), 1.0);
+}`,
+};
 
 export class View {
   constructor(canvas, { onView, calm }) {
@@ -119,8 +135,8 @@ export class View {
     this.markers.filter((marker) => marker.kind === kind).forEach((marker) => this.removeMarker(marker));
     this.markers = this.markers.filter((marker) => marker.kind !== kind);
     for (const node of nodes) {
-      const radius = this.sphere.radius * (kind === 'cursor' ? 0.016 : 0.02);
-      const ball = new Mesh(new SphereGeometry(radius, 20, 12), new MeshBasicMaterial({ color: MARKERS[kind] }));
+      const radius = this.sphere.radius * (kind === 'cursor' ? 0.02 : 0.025);
+      const ball = new Mesh(new SphereGeometry(radius, 20, 12), new ShaderMaterial({ ...RIMMED, uniforms: { colour: { value: MARKERS[kind] } } }));
       ball.position.copy(this.place(node));
       this.scene.add(ball);
       this.markers.push({ kind, ball });
