@@ -4,24 +4,15 @@ docs/arrival.png is the wave of a test seed, taken apart; docs/worst-*.png are t
 docs/viewer-*.png are the viewer's page in a browser (Chromium, which has to be installed).
 """
 
-import base64
-import json
-import os
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.request import urlopen
 
 import numpy as np
 import torch
-from websockets.sync.client import ClientConnection, connect
 
 from gfunk import load_pretrained, lowest_modes, pack
 from gfunk.activation import ACTIVE_MV
@@ -39,6 +30,9 @@ from gfunk.viewer.serving import running
 from gfunk.viewer.sessions import Limits
 from gfunk.viewer.shipped import ModelPredictor
 
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+from chromium import Page, browsed
+
 SEED = 200_000  # of the test split: never trained on
 PLACES = 3
 # Of each shipped model's test: seed, and number among the waves of that seed.
@@ -53,11 +47,6 @@ LAPTOP, TABLET = (1280, 800), (820, 1180)
 # where it is probed.
 VEIN, BACK_WALL = (200, 425), (560, 300)
 FRONT_MS = 25.0  # the front is halfway
-# A browser that draws WebGL on the CPU, and calls nowhere.
-BROWSER = [
-    "chromium", "--headless", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",
-    "--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage", "--remote-debugging-port=0",
-]  # fmt: skip
 AT_REST = "document.querySelector('#progress').hidden"
 PATIENCE_S = 600.0  # the solver's, without a compiler
 
@@ -146,110 +135,56 @@ def viewer_pictures(path: Path):
         TemporaryDirectory() as folder,
         TemporaryDirectory() as profile,
         running(Viewer(ModelPredictor(), Path(folder), Limits())) as port,
-        browsed(Path(profile)) as tab,
+        browsed(Path(profile), *LAPTOP) as page,
     ):
-        tab.resize(*LAPTOP, mobile=False)
-        tab.call("Page.navigate", url=f"http://127.0.0.1:{port}/")
-        tab.wait_for(f"document.querySelector('#legend li') && {AT_REST}")
-        tab.click_on("[data-view=PA]")
-        tab.click(*VEIN)
-        tab.wait_for(f"!document.querySelector('#play').disabled && {AT_REST}")
-        tab.seek(FRONT_MS)
-        tab.click_on("input[value=activation]")
-        tab.picture(path.with_name("viewer-activation.png"))
-        tab.click_on("input[value=potential]")
-        tab.click_on("input[value=probe]")
-        tab.click(*BACK_WALL)
-        tab.picture(path.with_name("viewer-wave.png"))
-        tab.click_on("#compare")
-        tab.wait_for("document.querySelectorAll('#panes span').length === 3")
-        tab.picture(path.with_name("viewer-comparison.png"))
-        tab.click_on("#compare")
-        tab.click_on("#fibres")
-        tab.resize(*TABLET, mobile=True)
-        tab.picture(path.with_name("viewer-tablet.png"))
+        page.open(f"http://127.0.0.1:{port}/")
+        page.wait_for(f"document.querySelector('#legend li') && {AT_REST}", PATIENCE_S)
+        click_on(page, "[data-view=PA]")
+        click(page, *VEIN)
+        page.wait_for(f"!document.querySelector('#play').disabled && {AT_REST}", PATIENCE_S)
+        seek(page, FRONT_MS)
+        click_on(page, "input[value=activation]")
+        screenshot(page, path.with_name("viewer-activation.png"))
+        click_on(page, "input[value=potential]")
+        click_on(page, "input[value=probe]")
+        click(page, *BACK_WALL)
+        screenshot(page, path.with_name("viewer-wave.png"))
+        click_on(page, "#compare")
+        page.wait_for("document.querySelectorAll('#panes span').length === 3", PATIENCE_S)
+        screenshot(page, path.with_name("viewer-comparison.png"))
+        click_on(page, "#compare")
+        click_on(page, "#fibres")
+        page.resize(*TABLET)
+        screenshot(page, path.with_name("viewer-tablet.png"))
 
 
-@dataclass
-class Tab:
-    """One tab of a browser, spoken to over its DevTools socket."""
-
-    socket: ClientConnection
-    n_calls: int = 0
-
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        self.n_calls += 1
-        self.socket.send(json.dumps({"id": self.n_calls, "method": method, "params": parameters}))
-        while (answer := json.loads(self.socket.recv(PATIENCE_S))).get("id") != self.n_calls:
-            pass  # events
-        return answer["result"]
-
-    def run(self, script: str) -> Any:
-        asked = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        return asked["result"].get("value")
-
-    def wait_for(self, script: str):
-        waited(lambda: self.run(f"Boolean({script})"))
-
-    def rest(self):
-        """Until the view moves no more, and names have found their places."""
-        self.run("new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 1500))")
-
-    def resize(self, width: int, height: int, *, mobile: bool):
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
-
-    def click(self, x: float, y: float):
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-        self.rest()
-
-    def click_on(self, selector: str):
-        self.click(*self.run(
-            f"(() => {{ const it = document.querySelector('{selector}'); it.scrollIntoView({{ block: 'nearest' }});"
-            "const { x, y, width, height } = it.getBoundingClientRect(); return [x + width / 2, y + height / 2] })()"
-        ))  # fmt: skip
-
-    def seek(self, ms: float):
-        slider = "document.querySelector('#time')"
-        self.run(f"{slider}.value = {ms}; {slider}.dispatchEvent(new Event('input'))")
-
-    def picture(self, path: Path):
-        self.rest()
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
-        make_small(path, is_lit=True)
+def rest(page: Page):
+    """Until the view moves no more, and names have found their places."""
+    page.run("new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 1500))")
 
 
-@contextmanager
-def browsed(profile: Path) -> Iterator[Tab]:
-    """A browser of its own, which ends with the block."""
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    command = [*BROWSER, *sandbox, f"--user-data-dir={profile}", "about:blank"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            opened = waited(lambda: first_page(profile / "DevToolsActivePort"))
-            with connect(opened["webSocketDebuggerUrl"], max_size=None) as socket:
-                yield Tab(socket)
-        finally:
-            process.terminate()
+def click(page: Page, x: float, y: float):
+    page.click(x, y)
+    rest(page)
 
 
-def first_page(file: Path) -> dict[str, Any] | None:
-    """Of a browser that writes its port there, once it is open."""
-    words = file.read_text().split() if file.exists() else []
-    if len(words) != 2:
-        return None
-    with urlopen(f"http://127.0.0.1:{words[0]}/json/list") as answer:
-        return next((each for each in json.load(answer) if each["type"] == "page"), None)
+def click_on(page: Page, selector: str):
+    place = page.run(
+        f"(() => {{ const it = document.querySelector('{selector}'); it.scrollIntoView({{ block: 'nearest' }});"
+        "const { x, y, width, height } = it.getBoundingClientRect(); return [x + width / 2, y + height / 2] })()"
+    )
+    click(page, *place)
 
 
-def waited(find: Callable[[], Any]) -> Any:
-    """What is found at last."""
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        if found := find():
-            return found
-        time.sleep(0.1)
-    raise TimeoutError(f"it never came to that within {PATIENCE_S:g} s")
+def seek(page: Page, ms: float):
+    slider = "document.querySelector('#time')"
+    page.run(f"{slider}.value = {ms}; {slider}.dispatchEvent(new Event('input'))")
+
+
+def screenshot(page: Page, path: Path):
+    rest(page)
+    page.picture(path)
+    make_small(path, is_lit=True)
 
 
 def make_small(path: Path, *, is_lit: bool = False):
