@@ -94,6 +94,66 @@ def _march(
         tl.store(changed, 1)
 
 
+def rays(
+    metric: Float[Tensor, "batch node"],
+    ends: Int[Tensor, "domain node triangle 2"],
+    triangles: Float[Tensor, "3 domain node triangle"],
+    only_forwards: bool,
+) -> tuple[Int[Tensor, "batch node 2"], Float[Tensor, "batch node 2"], Float[Tensor, "batch node 1"]]:
+    """Ends, shares and lengths of the rays of a front that comes so far, as `fronts.rays_of` finds them; 0 long where it
+    comes from nowhere."""
+    n_batch, n_nodes = metric.shape
+    found = ends.new_empty(n_batch, n_nodes, 2), metric.new_empty(n_batch, n_nodes, 2), metric.new_empty(n_batch, n_nodes, 1)
+    _rays[n_batch, triton.cdiv(n_nodes, MARCHED)](  # pyright: ignore[reportIndexIssue]
+        metric.contiguous(), ends.contiguous(), triangles.contiguous(), *found, n_nodes, ends.shape[2], len(ends),
+        triangles[0].numel(),
+        FORWARDS=only_forwards, NODES=MARCHED, SLOTS=triton.next_power_of_2(ends.shape[2]), num_warps=8,
+    )  # fmt: skip
+    return found
+
+
+@triton.jit
+@no_type_check
+def _rays(
+    metric, ends, triangles, found_ends, found_shares, found_lengths, n_nodes, n_slots, n_meshes, of_kind,
+    FORWARDS: tl.constexpr, NODES: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    metric += row * n_nodes
+    mesh = row % n_meshes * n_nodes * n_slots
+    nodes, slots = tl.program_id(1) * NODES + tl.arange(0, NODES), tl.arange(0, SLOTS)[None, :]
+    is_node = nodes < n_nodes
+    is_slot, at = is_node[:, None] & (slots < n_slots), mesh + nodes[:, None] * n_slots + slots
+    first_ends = tl.load(ends + 2 * at, mask=is_slot, other=0)
+    second_ends = tl.load(ends + 2 * at + 1, mask=is_slot, other=0)
+    side = tl.load(triangles + at, mask=is_slot, other=1.0)
+    offset = tl.load(triangles + of_kind + at, mask=is_slot, other=0.0)
+    height = tl.load(triangles + 2 * of_kind + at, mask=is_slot, other=0.0)
+    first = tl.load(metric + first_ends, mask=is_slot, other=0.0)
+    second = tl.load(metric + second_ends, mask=is_slot, other=0.0)
+    # As `fronts.place_left`.
+    rise = second - first
+    slack = side - rise * rise
+    bend = -rise * tl.sqrt(height / (side * tl.maximum(slack, 1e-6 * side)))
+    straight = tl.minimum(tl.maximum(bend - offset, 0.0), 1.0)
+    place = tl.where(slack > 0, straight, tl.where(rise < 0, 1.0, 0.0))
+    leaving = tl.where(place < 1, first + place * rise, second)
+    length = tl.sqrt(height + side * (place + offset) * (place + offset))
+    is_way = is_slot & (first_ends != nodes[:, None])
+    if FORWARDS:
+        is_way = is_way & (leaving < tl.load(metric + nodes, mask=is_node, other=0.0)[:, None])
+    soonest, best = tl.min(tl.where(is_way, leaving + length, float("inf")), axis=1, return_indices=True)
+    is_best = slots == best[:, None]
+    share = tl.sum(tl.where(is_best, place, 0.0), axis=1)
+    out = row * n_nodes + nodes
+    tl.store(found_ends + 2 * out, tl.sum(tl.where(is_best, first_ends, 0), axis=1), mask=is_node)
+    tl.store(found_ends + 2 * out + 1, tl.sum(tl.where(is_best, second_ends, 0), axis=1), mask=is_node)
+    tl.store(found_shares + 2 * out, 1 - share, mask=is_node)
+    tl.store(found_shares + 2 * out + 1, share, mask=is_node)
+    found = tl.where(soonest < float("inf"), tl.sum(tl.where(is_best, length, 0.0), axis=1), 0.0)
+    tl.store(found_lengths + out, found, mask=is_node)
+
+
 def solved(
     order: Int[Tensor, "batch node"],
     places: Int[Tensor, "batch node neighbor"],

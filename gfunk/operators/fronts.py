@@ -174,6 +174,11 @@ def rays_of(ahead: Float[Tensor, "batch node 1"], batch: Batch, speed: float, *,
     only_forwards: each from where the front was before, though it may be sooner from elsewhere. So all of them begin.
     """
     metric, (side, offset, height) = speed * ahead[..., 0], _triangles(batch, ahead.dtype)
+    if ahead.device.type != "cpu" and HAS_TRITON:
+        from gfunk.operators import front_kernels
+
+        ends, shares, lengths = front_kernels.rays(metric, batch.ends, torch.stack([side, offset, height]), only_forwards)
+        return Rays(ends=ends, shares=shares, lasting=torch.where(ahead > 0, lengths / speed, 0))
     ends = batch.ends.expand(len(metric), -1, -1, -1)
     first, second = metric.gather(1, ends.flatten(1)).unflatten(1, ends.shape[1:]).unbind(-1)
     is_way = ends[..., 0] != torch.arange(metric.shape[1], device=ends.device)[:, None]
