@@ -173,20 +173,19 @@ def solved(
         return field.gather(1, order[..., None].expand(-1, -1, field.shape[-1]))
 
     rows = in_order(rows)
-    places = rank.gather(1, in_order(places).flatten(1)).int()
+    places = rank.gather(1, in_order(places).flatten(1)).unflatten(1, (n_nodes, n_places)).mT.int().contiguous()
     # No row moves its node by more than the others pull, or couplings that push would swing up.
     share = 1 / torch.maximum(rows[..., :1], rows[..., 1:].abs().sum(-1, keepdim=True))
     # A node's next value is a sum of its places' by weights: where those no longer change, nor does it, to the last bit.
-    weights = torch.eye(1, n_places, dtype=rows.dtype, device=rows.device) - share * rows
+    weights = (torch.eye(1, n_places, dtype=rows.dtype, device=rows.device) - share * rows).mT.contiguous()
     now, added = (in_order(each).mT.contiguous() for each in (start, right))
     added, other = added * share.mT, torch.empty_like(now)
     grid = n_batch, now.shape[1], triton.cdiv(n_nodes, SOLVED)
     for _ in range(n_nodes // LAUNCHES + 2):
         for _ in range(LAUNCHES):
             _sweep[grid](  # pyright: ignore[reportIndexIssue]
-                now, other, places, weights, added, n_nodes, n_places,
-                NODES=SOLVED, PLACES=triton.next_power_of_2(n_places), STEPS=SWEEPS, num_warps=16,
-            )  # fmt: skip
+                now, other, places, weights, added, n_nodes, NODES=SOLVED, PLACES=n_places, STEPS=SWEEPS, num_warps=32
+            )
             now, other = other, now
         change, size = torch.stack([(now - other).abs().max(), now.abs().max()]).tolist()
         # Its last digits may never be still.
@@ -197,33 +196,33 @@ def solved(
 
 @triton.jit
 @no_type_check
-def _sweep(
-    now, later, places, weights, added, n_nodes, n_places,
-    NODES: tl.constexpr, PLACES: tl.constexpr, STEPS: tl.constexpr,
-):  # fmt: skip
+def _sweep(now, later, places, weights, added, n_nodes, NODES: tl.constexpr, PLACES: tl.constexpr, STEPS: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     field = (row * tl.num_programs(1) + tl.program_id(1)) * n_nodes
     now += field
     later += field
-    added += field
-    places += row * n_nodes * n_places
-    weights += row * n_nodes * n_places
-
     begin = tl.program_id(2) * NODES
-    nodes, slots = begin + tl.arange(0, NODES), tl.arange(0, PLACES)[None, :]
+    nodes = begin + tl.arange(0, NODES)
     is_node = nodes < n_nodes
-    is_place, at = is_node[:, None] & (slots < n_places), nodes[:, None] * n_places + slots
-    others = tl.load(places + at, mask=is_place, other=0)
-    weight = tl.load(weights + at, mask=is_place, other=0.0)
-    own = tl.load(added + nodes, mask=is_node, other=0.0)
-    tl.store(later + nodes, tl.load(now + nodes, mask=is_node, other=0.0), mask=is_node)
-    tl.debug_barrier()
+    places += row * n_nodes * PLACES + nodes
+    weights += row * n_nodes * PLACES + nodes
     # Of its own nodes the block has the latest, of all others those before the launch: so what it finds does not depend on
     # when others are done.
-    is_own = (others >= begin) & (others < begin + NODES)
-    outside = tl.sum(weight * tl.load(now + others, mask=is_place & (is_own == 0), other=0.0), axis=1) + own
+    outside = tl.load(added + field + nodes, mask=is_node, other=0.0)
+    for number in tl.static_range(PLACES):
+        other = tl.load(places + number * n_nodes, mask=is_node, other=0)
+        is_outside = is_node & ((other < begin) | (other >= begin + NODES))
+        weight = tl.load(weights + number * n_nodes, mask=is_outside, other=0.0)
+        outside += weight * tl.load(now + other, mask=is_outside, other=0.0)
+    tl.store(later + nodes, tl.load(now + nodes, mask=is_node, other=0.0), mask=is_node)
+    tl.debug_barrier()
     for _ in range(STEPS):
-        found = outside + tl.sum(weight * tl.load(later + others, mask=is_place & is_own, other=0.0), axis=1)
+        found = outside
+        for number in tl.static_range(PLACES):
+            other = tl.load(places + number * n_nodes, mask=is_node, other=0)
+            is_own = is_node & (other >= begin) & (other < begin + NODES)
+            weight = tl.load(weights + number * n_nodes, mask=is_own, other=0.0)
+            found += weight * tl.load(later + other, mask=is_own, other=0.0)
         # All have read before any writes, and all have written before any reads again.
         tl.debug_barrier()
         tl.store(later + nodes, found, mask=is_node)
