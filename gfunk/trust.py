@@ -117,7 +117,7 @@ def calibrated(rows: Sequence[Mapping[str, Any]], share: float = 0.9) -> Bounds:
     """
     rank = math.ceil(share * (len(rows) + 1))
     if rank > len(rows):
-        raise InputError(f"{len(rows)} waves held back are too few for bounds that {share:.0%} of waves keep")
+        raise InputError(f"{len(rows)} waves held back are too few for bounds that {100 * share:.0f} % of waves keep")
 
     def bound(metric: str) -> float | None:
         errors = [row.get(metric) for row in rows]
@@ -153,6 +153,6 @@ def said(bounds: Bounds) -> str:
         parts.insert(0, f"95 % of places within {bounds.lat_error_ms_95:.2g} ms")
         parts.insert(0, f"activation times off by up to {bounds.lat_error_ms:.2g} ms on average")
     return (
-        f"{bounds.share:.0%} of waves like this are predicted with {', '.join(parts)} "
+        f"{100 * bounds.share:.0f} % of waves like this are predicted with {', '.join(parts)} "
         f"(by {bounds.n_waves} waves on {bounds.n_domains} domains held back)"
     )

@@ -127,7 +127,7 @@ def test_the_waves_held_back_keep_their_own_bounds_by_a_hair_more_than_the_share
 def test_bounds_are_said_in_a_sentence():
     bounds = Bounds(share=0.9, rel_l2=0.0128, lat_error_ms=0.095, lat_error_ms_95=0.43, n_waves=96, n_domains=16)
     assert said(bounds) == (
-        "90% of waves like this are predicted with activation times off by up to 0.095 ms on average, 95 % of places within "
-        "0.43 ms, relative l2 up to 0.013 over all times learned (by 96 waves on 16 domains held back)"
+        "90 % of waves like this are predicted with activation times off by up to 0.095 ms on average, 95 % of places "
+        "within 0.43 ms, relative l2 up to 0.013 over all times learned (by 96 waves on 16 domains held back)"
     )
     assert "activation" not in said(replace(bounds, lat_error_ms=None, lat_error_ms_95=None))

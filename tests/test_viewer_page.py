@@ -291,6 +291,40 @@ def test_beside_the_solver_there_are_three_panes_and_the_error(page: Page):
     page.wait_for("document.querySelectorAll('#panes span').length === 0")
 
 
+@pytest.mark.parametrize("late_ms, end_ms", [(0.04, 0.1), (0.3, 0.5), (30.0, 10.0)])
+def test_the_colours_of_the_error_end_where_nearly_all_of_it_does(
+    page: Page,
+    mesh: Path,
+    served: tuple[Viewer, str, ToyPredictor],
+    monkeypatch: pytest.MonkeyPatch,
+    late_ms: float,
+    end_ms: float,
+):
+    monkeypatch.setattr(served[2], "late_ms", late_ms)
+    stimulated(page)
+    page.run("document.getElementById('compare').click()")
+    page.wait_for("document.querySelectorAll('#panes span').length === 3")
+
+    def end() -> float:
+        low, zero, high = page.run(
+            "[...document.querySelectorAll('#legend .both .ticks span')].map((each) => each.textContent)"
+        )
+        assert (low, zero) == (f"\N{MINUS SIGN}{high}", "0")
+        return float(high)
+
+    domain, toy = as_domain(read_mesh(mesh)), ToyPredictor(speed=served[2].speed, late_ms=late_ms)
+    wave = toy.predicted(domain, served[2].asked[-1], lambda *_: None, lambda _: None)
+    truth = toy.compared(domain, wave, lambda *_: None).truth
+    most_mV = np.quantile(np.abs(wave.values_mV - truth.values_mV), 0.999)
+    assert end() == min((each for each in (1, 2, 5, 10, 20) if each > most_mV), default=60)
+    chosen(page, "activation")
+    assert end() == end_ms
+    # Too early by a third of the scale or more is violet, however little that is.
+    with Image.open(BytesIO(still(page))) as picture:
+        pane = np.asarray(picture.convert("RGB"), float)[:, -picture.width // 3 :]
+    assert (pane[..., 2] - pane[..., 1] > 15).mean() > 0.05
+
+
 def test_a_mesh_is_opened_and_a_damaged_one_is_told_of(page: Page, mesh: Path, tmp_path: Path):
     # What a file is called is text, whatever it looks like.
     other, broken = tmp_path / "<img src=x onerror=boom()>.vtp", tmp_path / "broken.vtp"

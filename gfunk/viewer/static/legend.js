@@ -1,6 +1,6 @@
 // What the colours mean, with units; drawn into the page, and onto a picture.
 import { ACTIVATION, DIFFERENCE, POTENTIAL, gradient, regionColour } from './colours.js';
-import { DIFFERENCE_MS, DIFFERENCE_MV, PEAK_MV, REST_MV } from './surface.js';
+import { PEAK_MV, REST_MV } from './surface.js';
 
 const FULL_NAMES = {
   MV: 'mitral valve',
@@ -11,21 +11,20 @@ const FULL_NAMES = {
   LAA: 'appendage',
 };
 
-/** The colour bars to show: a title, a table of colours, the numbers at its ends and between. */
-export function bars(colour, latest, compares) {
+/** The colour bars to show: a title, a table of colours, the numbers at its ends and between. Without ends, no error. */
+export function bars(colour, latest, ends) {
   if (colour === 'regions') return [];
   const isPotential = colour === 'potential';
   const main = isPotential
     ? { title: 'Potential (mV)', table: POTENTIAL, ticks: evenly(REST_MV, PEAK_MV, 4) }
     : { title: 'Activation (ms after the stimulus)', table: ACTIVATION, ticks: evenly(0, latest, nTicks(latest)) };
-  if (!compares) return [main];
-  const end = isPotential ? DIFFERENCE_MV : DIFFERENCE_MS;
+  if (!ends) return [main];
   const unit = isPotential ? 'mV' : 'ms';
-  return [main, { title: `Error: prediction \u2212 solver (${unit})`, table: DIFFERENCE, ticks: evenly(-end, end, 3) }];
+  return [main, { title: `Error: prediction \u2212 solver (${unit})`, table: DIFFERENCE, ticks: evenly(-ends[unit], ends[unit], 3) }];
 }
 
 /** Fill the page's legend. */
-export function showLegend(figure, colour, { latest, compares, regions }) {
+export function showLegend(figure, colour, { latest, ends, regions }) {
   figure.replaceChildren();
   if (colour === 'regions') {
     const list = document.createElement('ul');
@@ -39,7 +38,7 @@ export function showLegend(figure, colour, { latest, compares, regions }) {
     });
     figure.append(list);
   }
-  bars(colour, latest, compares).forEach(({ title, table, ticks }, i) => {
+  bars(colour, latest, ends).forEach(({ title, table, ticks }, i) => {
     const part = document.createElement('div');
     if (i) part.className = 'both';
     const what = document.createElement('p');
@@ -84,5 +83,5 @@ function evenly(low, high, n) {
 }
 
 function shown(number) {
-  return `${Math.round(number)}`.replace('-', '\u2212');
+  return `${Number(number.toFixed(1))}`.replace('-', '\u2212');
 }

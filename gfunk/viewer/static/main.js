@@ -1,6 +1,7 @@
 // The page: what the controls do, and what is shown when.
 import { drawChart } from './chart.js';
 import { walked } from './cursor.js';
+import { errorEnds } from './errors.js';
 import { bars, showLegend } from './legend.js';
 import { complain, during, sentence, tell } from './messages.js';
 import { Names } from './names.js';
@@ -16,7 +17,7 @@ const isCalm = window.matchMedia('(prefers-reduced-motion: reduce)').matches;
 
 const CLICK_PIXELS = 5;
 
-const state = { mesh: null, prediction: null, truth: null, sites: [], asked: [], probe: null, cursor: null, around: null };
+const state = { mesh: null, prediction: null, truth: null, ends: null, sites: [], asked: [], probe: null, cursor: null, around: null };
 let moveHand = () => {};
 
 const player = new Player((ms) => {
@@ -145,6 +146,7 @@ async function compare() {
     const answer = await during((onStage) => askForTruth(mesh.about.scene, sites, onStage));
     if (!answer || state.mesh !== mesh || state.sites !== sites) return;
     state.truth = new Wave(answer);
+    state.ends = errorEnds(state.prediction, state.truth);
   }
   showCompared(true);
   showTrust();
@@ -155,7 +157,7 @@ function showCompared(isSo) {
   find('compare').setAttribute('aria-pressed', isSo);
   find('compare').textContent = isSo ? 'Show the prediction alone' : 'Compare with the solver';
   if (!state.prediction) return;
-  view.showWaves(state.prediction, isSo ? state.truth : null);
+  view.showWaves(state.prediction, isSo ? state.truth : null, state.ends);
   view.setMoment(player.moment);
   refresh();
 }
@@ -195,10 +197,15 @@ function refresh() {
     spacing: Number(find('spacing').value),
   });
   const compares = isCompared();
-  showLegend(find('legend'), colour, { latest: state.prediction?.latest ?? 0, compares, regions: state.mesh.about.regions });
+  showLegend(find('legend'), colour, { latest: state.prediction?.latest ?? 0, ends: shownEnds(), regions: state.mesh.about.regions });
   find('panes').className = compares ? 'three' : '';
   find('panes').replaceChildren(...paneTitles().map((title) => Object.assign(document.createElement('span'), { textContent: title })));
   names.show(find('labels').checked && !compares ? state.mesh.about.regions : []);
+}
+
+/** Of the error's colours, where it is seen. */
+function shownEnds() {
+  return isCompared() ? state.ends : null;
 }
 
 function paneTitles() {
@@ -369,7 +376,7 @@ for (const kind of ['npz', 'vtp']) {
 find('save-png').addEventListener('click', async () => {
   const colour = chosen('colour');
   const words = `${state.mesh.about.label}, ${player.moment.toFixed(1)} ms after the stimulus`;
-  const blob = await picture(view, paneTitles(), bars(colour, state.prediction.latest, isCompared()), words);
+  const blob = await picture(view, paneTitles(), bars(colour, state.prediction.latest, shownEnds()), words);
   const link = Object.assign(document.createElement('a'), { href: URL.createObjectURL(blob), download: 'gfunk.png' });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);

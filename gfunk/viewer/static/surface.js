@@ -15,8 +15,6 @@ import { regionWeights } from './regions.js';
 
 export const REST_MV = -85;
 export const PEAK_MV = 20;
-export const DIFFERENCE_MV = 60;
-export const DIFFERENCE_MS = 10;
 
 // What is coloured, and which wave is shown.
 export const COLOURS = { regions: 0, potential: 1, activation: 2 };
@@ -155,7 +153,7 @@ export function makeSurface({ points, triangles, regions }) {
       share: { value: 0 },
       scales: { value: [REST_MV, 0, REST_MV, 0] },
       range: { value: [REST_MV, PEAK_MV] },
-      differences: { value: [DIFFERENCE_MV, DIFFERENCE_MS] },
+      differences: { value: [1, 1] },
       latest: { value: 100 },
       spacing: { value: 10 },
       isochrones: { value: false },
@@ -189,6 +187,11 @@ export function setWave(surface, wave, place) {
   scales.value[2 * place] = wave.about.low_mV;
   scales.value[2 * place + 1] = 255 * wave.about.step_mV;
   if (place === 0) latest.value = wave.latest;
+}
+
+/** Let the colours of the error end at these. */
+export function setErrorEnds(surface, { mV, ms }) {
+  surface.material.uniforms.differences.value = [mV, ms];
 }
 
 /** Put two frames next to each other in time into the wave's place. */

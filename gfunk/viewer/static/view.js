@@ -2,7 +2,7 @@
 import { Mesh, MOUSE, OrbitControls, PerspectiveCamera, Raycaster, Scene, ShaderMaterial, SphereGeometry, TOUCH, Vector2, Vector3, WebGLRenderer } from './three/three.min.js'; // prettier-ignore
 import { disposeLines, makeLines } from './lines.js';
 import { namePlaces } from './regions.js';
-import { COLOURS, disposeSurface, makeSurface, setFrames, setRegions, setWave, SHOWN } from './surface.js';
+import { COLOURS, disposeSurface, makeSurface, setErrorEnds, setFrames, setRegions, setWave, SHOWN } from './surface.js';
 
 const DEGREES = Math.PI / 180;
 // Where the camera stands: x to the left of the patient, y to the back, z up.
@@ -92,10 +92,11 @@ export class View {
     disposeLines(this.fibres);
   }
 
-  /** The prediction, or the truth beside it. Without a truth there is one pane. */
-  showWaves(prediction, truth) {
+  /** The prediction, or the truth beside it, with the ends of the error's colours. Without a truth there is one pane. */
+  showWaves(prediction, truth, ends) {
     this.waves = [prediction, truth];
     this.waves.forEach((wave, place) => wave && setWave(this.surface, wave, place));
+    if (truth) setErrorEnds(this.surface, ends);
     const before = this.distance();
     this.panes = truth ? [SHOWN.truth, SHOWN.prediction, SHOWN.difference] : [SHOWN.prediction];
     this.time = -1;
