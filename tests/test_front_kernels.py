@@ -1,0 +1,19 @@
+"""Kernels for a GPU, tried without one; `tests/test_gpu.py` has them on it."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton here: `pip install triton` to try the kernels on a CPU")
+def test_kernels_of_fronts_find_what_a_cpu_does():
+    # In its own process: what is interpreted in one never runs on a GPU.
+    program = Path(__file__).parent / "interpreted_fronts.py"
+    ended = subprocess.run(
+        [sys.executable, str(program)], env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
