@@ -37,7 +37,7 @@ SEED = 200_000  # of the test split: never trained on
 PLACES = 3
 # Of each shipped model's test: seed, and number among the waves of that seed.
 WORST = {
-    "heat": (200_001, 0), "rectangles": (200_007, 0), "random-fibres": (200_070, 0), "single-atrium": (200_000, 52),
+    "heat": (200_001, 0), "rectangles": (200_024, 0), "random-fibres": (200_070, 0), "single-atrium": (200_000, 52),
     "atria": (200_003, 91),
 }  # fmt: skip
 N_MOMENTS = 4
