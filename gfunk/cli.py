@@ -180,7 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     each.add_argument("--levers", type=Path, metavar="FILE", help="more of them, one a line")
     each.add_argument("--n-train", type=_positive, help="use only so many training samples")
-    shared(each, "workers", "device", "set", "record", "compile")
+    shared(each, "workers", "device", "set", "record", "compile", "size")
 
     each = command(bench, "what operators or the solver cost, beside the least they could and beside rivals")
     each.add_argument(

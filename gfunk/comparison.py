@@ -114,9 +114,12 @@ class Row:
     runs: tuple[Score, ...]
 
 
-def levers_of(recipe: Recipe, variant: str | None, settings: Sequence[str], texts: Iterable[str]) -> list[Lever]:
-    """The variant as it is (with the settings), then each `NAME: KEY=VALUE ...`; `variant=NAME` starts from another one."""
-    base = _lever(recipe, recipe.variant(variant), AS_IT_IS, settings)
+def levers_of(recipe: Recipe, variant: Variant, settings: Sequence[str], texts: Iterable[str]) -> list[Lever]:
+    """The variant as it is (with the settings), then each `NAME: KEY=VALUE ...`.
+
+    `variant=NAME` starts from another one of the recipe, at full size.
+    """
+    base = _lever(recipe, variant, AS_IT_IS, settings)
     levers = [base]
     for text in texts:
         name, _, rest = text.partition(":")

@@ -43,7 +43,7 @@ TOO_MANY = "too many modes: network.n_modes=300 view.n_modes=300"
 def compared(data: Path, out: Path, texts: list[str], **how: Any) -> list[Row]:
     recipe = toy_recipe()
     how = {"seconds": SECONDS, "n_seeds": 1, "device": torch.device("cpu"), "hardware": "a core"} | how
-    return compare(recipe, levers_of(recipe, "ours", SMALL, texts), data, out, **how)
+    return compare(recipe, levers_of(recipe, recipe.variant("ours"), SMALL, texts), data, out, **how)
 
 
 def fit_epochs(monkeypatch: pytest.MonkeyPatch, epochs: int):
@@ -245,7 +245,11 @@ def test_the_command_reads_levers_from_a_file_and_records_what_it_found(
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("levers-*.txt")), ids=lambda path: path.stem)
 def test_the_levers_kept_here_are_changes_of_their_recipe(path: Path):
-    levers = levers_of(recipe_named(path.stem.removeprefix("levers-")), None, [], read_levers(path))
+    size, name = "full", path.stem.removeprefix("levers-")
+    if name.startswith("smoke-"):
+        size, name = "smoke", name.removeprefix("smoke-")
+    recipe = recipe_named(name)
+    levers = levers_of(recipe, recipe.sized(size).variant(None), [], read_levers(path))
     unchanged, *others = (lever.variant for lever in levers)
     assert others and all(variant != unchanged for variant in others)
 
@@ -316,5 +320,5 @@ def test_the_pace_is_found_from_a_few_iterations(toy_data: Path, monkeypatch: py
 
 
 def test_names_of_levers_make_folders_of_their_own():
-    lever = levers_of(toy_recipe(), "ours", SMALL, ["../../rate 1e-3, l2: training.loss=l2"])[1]
+    lever = levers_of(toy_recipe(), toy_recipe().variant("ours"), SMALL, ["../../rate 1e-3, l2: training.loss=l2"])[1]
     assert isinstance(lever, Lever) and lever.folder == "rate-1e-3-l2"

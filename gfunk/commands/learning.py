@@ -180,7 +180,7 @@ def compare(options: argparse.Namespace):
         check_writable(options.record)
     recipe = recipe_named(options.recipe)
     texts = [*([] if options.levers is None else read_levers(options.levers)), *options.lever]
-    levers = levers_of(recipe, options.variant, options.set, texts)
+    levers = levers_of(recipe, recipe.sized(options.size).variant(options.variant), options.set, texts)
     device = chosen_device(options.device)
     n_epochs = 1
     with progress_bars() as progress:
