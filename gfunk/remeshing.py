@@ -11,7 +11,17 @@ from scipy.sparse import csr_array
 
 from gfunk.errors import InputError
 from gfunk.nearest import Cells, OntoSurface, Points, nearest_on_triangles
-from gfunk.surface import area_vectors, boundary_loops, cross, distances, dot, opposite_sides, side_lengths, sides_of
+from gfunk.surface import (
+    area_vectors,
+    boundary_loops,
+    cross,
+    distances,
+    dot,
+    opposite_sides,
+    side_lengths,
+    sides_of,
+    triangle_areas,
+)
 
 # As many as there are at that moment.
 Pairs = Int[np.ndarray, "_ 2"]
@@ -28,6 +38,9 @@ EVEN = 0.6, 1.5
 # After so many rounds only edges about to leave these are treated, as every treatment disturbs its neighbours.
 N_FULL_ROUNDS, LATE_SHORTEST, LATE_LONGEST = 3, 0.65, 1.45
 N_RELAXINGS = 3
+# Triangles of the wished length that the surface must have room for: with fewer it would close upon itself.
+FEWEST = 40
+MOST_NODES = 5_000_000  # some gigabytes on the way; whoever asks for more has another unit in mind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +84,7 @@ def remeshed(
     """
     if not edge_mm > 0:
         raise InputError(f"the edge length must be positive, not {edge_mm}")
+    check_room(points, cells, edge_mm, MOST_NODES)
     _check_winding(cells)
     onto_surface = nearest_on_triangles(points, cells) if onto is None else onto
     rims, along = _rims(points, cells)
@@ -91,6 +105,17 @@ def remeshed(
             if may_end and _is_even(points, cells, edge_mm):
                 break
     return points, cells
+
+
+def check_room(points: Points, cells: Cells, edge_mm: float, most_nodes: int):
+    """Edges of this length are neither too long for the surface, nor so short that it would take more than most_nodes."""
+    area, width_mm = triangle_areas(points, cells).sum(), np.ptp(points, axis=0).max()
+    n_triangles = area / (np.sqrt(3) / 4 * edge_mm**2)
+    what = f"this surface, {width_mm:.3g} mm wide: is its unit right?"
+    if n_triangles < FEWEST:
+        raise InputError(f"edges of {edge_mm:g} mm are too long for {what}")
+    if n_triangles / 2 > most_nodes:
+        raise InputError(f"edges of {edge_mm:g} mm make {n_triangles / 2:,.0f} nodes, more than {most_nodes:,}, of {what}")
 
 
 def _check_winding(cells: Cells):
@@ -262,7 +287,9 @@ def _far_apart(cells: Cells, waiting: Pairs, n_nodes: int) -> Mask:
         for corner in at:
             wins[corner[corner > lowest]] = False
         is_chosen |= wins[:-1]
-        is_near[cells[_touched(_mask(n_nodes, waiting[wins[:-1]]), cells)]] = True
+        won = _mask(n_nodes, waiting[wins[:-1]])
+        is_near |= won  # what is won may have lost all its triangles
+        is_near[cells[_touched(won, cells)]] = True
         free = free[~_touched(is_near, waiting[free])]
     return is_chosen
 

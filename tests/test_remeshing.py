@@ -11,7 +11,7 @@ from gfunk.errors import InputError
 from gfunk.files.reading import read_mesh
 from gfunk.intersections import self_intersections
 from gfunk.nearest import nearest_on_triangles
-from gfunk.remeshing import remeshed
+from gfunk.remeshing import FEWEST, remeshed
 from gfunk.surface import (
     boundary_loops,
     edge_lengths,
@@ -181,6 +181,25 @@ def test_real_atria_become_even(name: str, edge: float):
     assert len(boundary_loops(cells)) == len(boundary_loops(atrium.cells))
 
 
+@settings(max_examples=5)
+@given(share=st.floats(0.1, 0.999), n_holes=st.integers(0, 3))
+def test_edges_as_long_as_the_surface_has_room_for_leave_it_what_it_is_and_longer_ones_are_refused(
+    share: float, n_holes: int
+):
+    points, cells = ball(n_holes)
+    longest = np.sqrt(triangle_areas(points, cells).sum() / (FEWEST * np.sqrt(3) / 4))
+    _, coarse = remeshed(points, cells, share * longest)
+    assert euler_characteristic(coarse) == euler_characteristic(cells)
+    with pytest.raises(InputError, match=r"are too long for this surface"):
+        remeshed(points, cells, longest / share)
+
+
+def test_more_nodes_than_a_machine_holds_are_refused_before_any_work():
+    points, cells = ball()
+    with pytest.raises(InputError, match=r"make 5,8\d\d,\d\d\d nodes, more than 5,000,000, of this surface, 40 mm wide"):
+        remeshed(points, cells, 0.0315)
+
+
 def test_bad_input_is_refused():
     points, cells = ball(n_cuts=1)
     with pytest.raises(InputError, match="must be positive"):
@@ -191,4 +210,4 @@ def test_bad_input_is_refused():
         remeshed(points, np.vstack([cells[:-1], cells[-1, ::-1]]), 5.0)
     bow_tie = np.array([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [-1, 0, 0], [-1, -1, 0]])
     with pytest.raises(InputError, match="two rims meet in node 0"):
-        remeshed(bow_tie, np.array([[0, 1, 2], [0, 3, 4]]), 0.5)
+        remeshed(bow_tie, np.array([[0, 1, 2], [0, 3, 4]]), 0.2)
