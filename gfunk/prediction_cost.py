@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from gfunk.domain import Domain
 from gfunk.files.reading import read_domain
 from gfunk.files.vtk_write import write_vtp
-from gfunk.prediction import Ready, asked_times, made_ready, predicted
+from gfunk.prediction import asked_times, predicted
+from gfunk.readiness import Ready, made_ready
 from gfunk.surface import main_tangents, triangle_normals
 from gfunk.sweeping import spread_nodes, swept
 

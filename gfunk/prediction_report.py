@@ -13,7 +13,8 @@ from scipy.spatial import KDTree
 
 from gfunk.domain import Domain
 from gfunk.figures import on_surface, pyplot
-from gfunk.prediction import Comparison, Prediction, Ready
+from gfunk.prediction import Comparison, Prediction
+from gfunk.readiness import Ready
 from gfunk.store import write_bytes
 
 N_MOMENTS = 4

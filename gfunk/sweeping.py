@@ -16,7 +16,8 @@ from gfunk.domain import Domain, cell_sizes
 from gfunk.doubts import doubts_of_time
 from gfunk.errors import InputError
 from gfunk.first_waves import MARGIN_MS, arrival_bounds, compiling_pays, threads_for
-from gfunk.prediction import Ready, asked_times, checked_times, made_ready, predicted_activation, stimulus_at
+from gfunk.prediction import asked_times, checked_times, predicted_activation
+from gfunk.readiness import Ready, made_ready, stimulus_at
 from gfunk.sites import region_nodes, site_at
 from gfunk.store import CorruptFile, fingerprint, read_arrays, read_object, write_arrays, write_json
 from gfunk.surface import edge_lengths, unique_edges

@@ -18,7 +18,8 @@ from gfunk.files.raw import Block
 from gfunk.files.reading import as_domain, read_mesh
 from gfunk.files.tissue import read_tissue
 from gfunk.files.vtk_write import write_vtp, write_vtu
-from gfunk.prediction import asked_times, made_ready, predicted
+from gfunk.prediction import asked_times, predicted
+from gfunk.readiness import made_ready
 
 Capture = pytest.CaptureFixture[str]
 

@@ -14,31 +14,20 @@ from hypothesis import strategies as st
 from problems import batch_of, random_rotation, relabelled, shaken_box, turned
 from toy_surfaces import ACROSS, EDGE_MM, egg, fibrous, strip, write_untrained
 
-from gfunk import load_pretrained, prediction
+from gfunk import foretelling, load_pretrained, readiness
 from gfunk.activation import ACTIVE_MV
 from gfunk.batch import TrajectorySet
 from gfunk.batched_modes import batched_modes
 from gfunk.domain import Domain, fibre_tensors, halved, homogenised, make_domain, refined
 from gfunk.errors import InputError
 from gfunk.evaluation import evaluate
+from gfunk.foretelling import AT_REST, BEHIND_MS, FADING_MS, UNFELT
 from gfunk.laplacian import laplacian
 from gfunk.operators.arrival import Arrival
 from gfunk.physics.monodomain import simulate_many
-from gfunk.prediction import (
-    AT_REST,
-    BEHIND_MS,
-    FADING_MS,
-    UNFELT,
-    Prediction,
-    Ready,
-    asked_times,
-    carried_back,
-    compared,
-    made_ready,
-    predict,
-    predicted,
-)
+from gfunk.prediction import Prediction, asked_times, carried_back, compared, predict, predicted
 from gfunk.prediction_report import shown_moments
+from gfunk.readiness import Ready, made_ready
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.rollout import rollout
 from gfunk.runs import read_card, write_card
@@ -157,7 +146,7 @@ def test_activation_is_when_values_rise_through_the_threshold_not_when_the_netwo
     known = torch.full((1, n_nodes, 3), operator.config.resting)
     latents = 0.1 * torch.randn(1, n_nodes, operator.config.n_latents, generator=torch.Generator().manual_seed(0))
     arrival = torch.linspace(5, 60, n_nodes)[None, :, None]
-    late = prediction._activated(operator, known[..., :1], arrival, latents)[..., None] - arrival
+    late = foretelling._activated(operator, known[..., :1], arrival, latents)[..., None] - arrival
     assert late.abs().max() < 1 and (late != 0).any()
     then = operator.profile(late[:, None], torch.cat([known[..., :1], latents], dim=-1))[:, 0]
     assert (then - operator.config.threshold).abs()[late != 0].max() < 0.02
@@ -172,8 +161,9 @@ def test_tissue_at_rest_stays_as_it_was_until_the_wave_can_be_felt(seed: int, at
     arrival, latents = 60 * torch.rand(1, 40, 1, generator=rng) - 10, torch.randn(1, 40, 8, generator=rng)
     times = torch.cat([torch.zeros(1), 50 * torch.rand(20, generator=rng)]).sort().values
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prediction, "NODES_AT_ONCE", at_once)
-        found, everywhere = prediction._told(operator, u, arrival, latents, times), operator.told(u, arrival, latents, times)
+        patch.setattr(foretelling, "NODES_AT_ONCE", at_once)
+        found = foretelling._told(operator, u, arrival, latents, times)
+        everywhere = operator.told(u, arrival, latents, times)
     # Ahead of a wave u rises from rest as exp(speed^2 t).
     risen = torch.exp(operator.config.speed**2 * (times[:, None, None] - arrival[:, None]))
     is_unfelt = (risen < UNFELT) & ((u - resting).abs() < AT_REST)[:, None]
@@ -312,7 +302,7 @@ def test_the_short_way_is_the_long_one(run: Path, wave: Prediction, monkeypatch:
 def test_modes_and_even_meshes_are_found_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     first = made_ready(finer(), run, cache=tmp_path)
     assert {path.parent.name for path in tmp_path.glob("*/*.safetensors")} == {"modes", "meshes"}
-    monkeypatch.setattr("gfunk.prediction.remeshed", None)
+    monkeypatch.setattr("gfunk.readiness.remeshed", None)
     monkeypatch.setattr("gfunk.store.lowest_modes", None)
     again = made_ready(finer(), run, cache=tmp_path)
     assert torch.equal(first.batch.synthesis, again.batch.synthesis)
@@ -321,10 +311,10 @@ def test_modes_and_even_meshes_are_found_once(run: Path, tmp_path: Path, monkeyp
 def test_modes_found_on_a_gpu_are_those_of_a_cpu_and_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     matrices, calls = laplacian(egg()), []
     monkeypatch.setattr(
-        prediction, "batched_modes", lambda *of, device: calls.append(device) or batched_modes(*of, device="cpu")
+        readiness, "batched_modes", lambda *of, device: calls.append(device) or batched_modes(*of, device="cpu")
     )
-    of_cpu = prediction._modes(matrices, 4, tmp_path, torch.device("cpu"))
-    of_gpu, again = (prediction._modes(matrices, 4, tmp_path, torch.device("cuda")) for _ in range(2))
+    of_cpu = readiness._modes(matrices, 4, tmp_path, torch.device("cpu"))
+    of_gpu, again = (readiness._modes(matrices, 4, tmp_path, torch.device("cuda")) for _ in range(2))
     assert [device.type for device in calls] == ["cuda"]
     np.testing.assert_allclose(of_gpu.eigenvalues, of_cpu.eigenvalues, rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(again.eigenvectors, of_gpu.eigenvectors)
@@ -417,6 +407,10 @@ def test_what_can_not_be_predicted_is_refused(ready: Ready, run: Path, tmp_path:
     heat = write_untrained(tmp_path, problem=HeatProblem())
     with pytest.raises(InputError, match="not on atria"):
         made_ready(surface(), heat, cache=None)
+    with pytest.raises(InputError, match=r"too long for this surface, 0\.024 mm wide: is its unit right"):
+        made_ready(replace(surface(), points=surface().points / 1000), run, cache=None)
+    with pytest.raises(InputError, match="more than 300,000, of this surface"):
+        made_ready(replace(surface(), points=surface().points * 1000), run, cache=None)
     small = made_ready(strip(12.0, 9.0, EDGE_MM), run, cache=None)
     with pytest.raises(InputError, match="has been everywhere after 10 ms"):
         predicted(small, [[30]], TIMES)

@@ -26,7 +26,8 @@ from gfunk.files.reading import read_mesh
 from gfunk.files.vtk_write import write_vtp
 from gfunk.first_waves import FEW_WAVES, FirstWave
 from gfunk.physics.stimulus import Stimulus
-from gfunk.prediction import Ready, made_ready, predicted, predicted_activation
+from gfunk.prediction import predicted, predicted_activation
+from gfunk.readiness import Ready, made_ready
 from gfunk.sites import site_at
 from gfunk.sweep_report import site_rows, total_over_surface
 from gfunk.sweeping import Sweep, edge_graph, spread_nodes, sweep_times, swept

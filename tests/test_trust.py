@@ -16,8 +16,8 @@ from gfunk.atria.synthetic import left_atrium
 from gfunk.batch import TrajectorySet
 from gfunk.domain import Domain, make_domain
 from gfunk.errors import InputError
-from gfunk.prediction import made_ready
 from gfunk.pretrained import read_model_card, read_seen
+from gfunk.readiness import made_ready
 from gfunk.settings import to_json
 from gfunk.store import write_json
 from gfunk.trust import FAR, MODES, Bounds, calibrated, kept, said, seen_in, strange_shape, strange_start

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from toy_surfaces import egg, write_untrained
 
-from gfunk.prediction import asked_times, compared, made_ready, predicted
+from gfunk.prediction import asked_times, compared, predicted
+from gfunk.readiness import made_ready
 from gfunk.viewer.predictor import Predictor, Wave
 from gfunk.viewer.shipped import ModelPredictor
 

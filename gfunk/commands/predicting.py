@@ -30,7 +30,8 @@ def predict(options: argparse.Namespace):
     import numpy as np
 
     from gfunk.files.waves import check_wave_path, write_wave
-    from gfunk.prediction import asked_times, compared, made_ready, predicted
+    from gfunk.prediction import asked_times, compared, predicted
+    from gfunk.readiness import made_ready
     from gfunk.sites import site_at, usual_site
     from gfunk.trust import said
 

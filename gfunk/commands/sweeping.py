@@ -16,7 +16,7 @@ STAGES = ("read", "model", "resample", "modes")
 
 
 def sweep(options: argparse.Namespace):
-    from gfunk.prediction import made_ready
+    from gfunk.readiness import made_ready
     from gfunk.sites import site_at
     from gfunk.sweep_report import site_rows, write_maps, write_table
     from gfunk.sweeping import spread_nodes, swept

@@ -10,7 +10,8 @@ import torch
 from gfunk.domain import Domain
 from gfunk.experiments import chosen_device
 from gfunk.physics.monodomain import SCHEMES, can_compile
-from gfunk.prediction import Prediction, Ready, asked_times, compared, made_ready, predicted
+from gfunk.prediction import Prediction, asked_times, compared, predicted
+from gfunk.readiness import Ready, made_ready
 from gfunk.trust import said
 from gfunk.viewer.elsewhere import SolverElsewhere
 from gfunk.viewer.predictor import Beside, Say, Show, Site, Wave
