@@ -30,7 +30,7 @@ from gfunk.operators.arrival import Arrival
 from gfunk.physics.monodomain import simulate_many
 from gfunk.readiness import Ready, Stage, Stages, made_ready, stimulus_at
 from gfunk.sites import said_place, site_at
-from gfunk.trust import Bounds
+from gfunk.trust import Bounds, said
 
 TIMES_AT_ONCE = 16  # carried back; more would only take memory
 
@@ -49,6 +49,15 @@ class Prediction:
     # What speaks against believing it, one sentence each.
     warnings: tuple[str, ...] = ()
     bounds: Bounds | None = None  # of its errors; None where something speaks against it, or nothing is known
+
+    @property
+    def trust(self) -> str:
+        """How far to trust it, in a sentence."""
+        if self.bounds is not None:
+            return said(self.bounds)
+        if self.warnings:
+            return "unlike what the model has learned: only the solver can tell how far it is off"
+        return "nothing speaks against it, but how far this model may be off was never measured"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,7 +99,7 @@ def test_pictures_and_pages_stand_alone(capsys: Capture, mesh: Path, run: Path, 
     page = (tmp_path / "wave.html").read_text()
     assert "data:image/png;base64," in page and "http" not in page.replace("http-equiv", "")
     assert f"{said['rel_l2']:.4g}" in page and TOLD["rel_l2"] in page and "rel_l2" not in page
-    assert TOLD.keys() <= said.keys() | {"out", "trust"}
+    assert TOLD.keys() <= said.keys() | {"out"}
     assert said["rel_l2"] > 0 and said["speedup"] > 0 and 0 < said["activation_error_ms"] < 10
 
 

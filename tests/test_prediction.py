@@ -193,7 +193,7 @@ def test_a_wave_that_has_begun_is_the_beginning_of_all_of_it(ready: Ready, wave:
     np.testing.assert_array_equal(first.times_ms, TIMES[is_begun])
     np.testing.assert_array_equal(first.values_mV, found.values_mV[is_begun])
     np.testing.assert_array_equal(first.activation_ms, found.activation_ms)
-    assert (first.warnings, first.bounds) == (found.warnings, found.bounds)
+    assert (first.warnings, first.trust) == (found.warnings, found.trust)
 
 
 @pytest.mark.parametrize("until_ms", [0.0, 11.0, 30.0])
@@ -379,6 +379,8 @@ def test_bounds_are_given_where_nothing_speaks_against_a_wave_and_no_others(read
     assert "more tissue is active" in both.warnings[0] and both.bounds is None
     (doubted,) = predicted(replace(trusted, warnings=("strange",)), [[100]], TIMES)
     assert doubted.bounds is None and wave.bounds is None
+    assert alone.trust.startswith("90 % of waves like this") and "only the solver can tell" in both.trust
+    assert "never measured" in replace(alone, bounds=None).trust
 
 
 def test_times_beyond_those_learned_are_said_to_be(ready: Ready):

@@ -33,7 +33,6 @@ def predict(options: argparse.Namespace):
     from gfunk.prediction import asked_times, compared, predicted
     from gfunk.readiness import made_ready
     from gfunk.sites import site_at, usual_site
-    from gfunk.trust import said
 
     times = asked_times(options.until, options.every)
     _refuse_early(options)
@@ -61,10 +60,9 @@ def predict(options: argparse.Namespace):
         "mesh": str(options.mesh), "model": options.model, "nodes": domain.n_nodes, "even_nodes": ready.even.n_nodes,
         "sites": prediction.sites.tolist(), "until_ms": float(times[-1]), "seconds": seconds,
         "activated": len(arrived) / domain.n_nodes, "last_activation_ms": float(arrived.max()) if len(arrived) else None,
-        "warnings": list(prediction.warnings), "repairs": list(domain.repairs),
+        "warnings": list(prediction.warnings), "repairs": list(domain.repairs), "trust": prediction.trust,
+        "bounds": None if prediction.bounds is None else asdict(prediction.bounds),
     }  # fmt: skip
-    if prediction.bounds is not None:
-        answer |= {"bounds": asdict(prediction.bounds), "trust": said(prediction.bounds)}
     comparison = None
     if options.compare:
         with bar("solving: ms", len(times)) as advance:
@@ -168,8 +166,7 @@ def _say(answer: dict[str, Any]):
     if answer["last_activation_ms"] is not None:
         reached += f", the last of them after {answer['last_activation_ms']:.1f} ms"
     people.print(reached, markup=False)
-    if "trust" in answer:
-        people.print(answer["trust"], markup=False)
+    people.print(answer["trust"], markup=False)
     if "rel_l2" in answer:
         lat = answer["activation_error_ms"]
         late = "" if lat is None else f", activation times off by {lat:.2f} ms on average"

@@ -12,7 +12,6 @@ from gfunk.experiments import chosen_device
 from gfunk.physics.monodomain import SCHEMES, can_compile
 from gfunk.prediction import Prediction, asked_times, compared, predicted
 from gfunk.readiness import Ready, made_ready
-from gfunk.trust import said
 from gfunk.viewer.elsewhere import SolverElsewhere
 from gfunk.viewer.predictor import Beside, Say, Show, Site, Wave
 
@@ -68,7 +67,7 @@ def _wave(found: Prediction) -> Wave:
     return Wave(
         times_ms=found.times_ms, values_mV=found.values_mV, activation_ms=found.activation_ms,
         seconds=found.seconds, warnings=found.warnings, origin=found,
-        trust=None if found.bounds is None else said(found.bounds),
+        trust=found.trust,
     )  # fmt: skip
 
 
