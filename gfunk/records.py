@@ -37,11 +37,15 @@ def recorded() -> list[dict[str, Any]]:
     return [row for path in sorted(_results_folder().glob("*.json")) for row in read_json(path)]
 
 
-def best_results() -> dict[tuple[str, str], float]:
-    """The lowest recorded error of each recipe and variant, as trained and tested at full size."""
-    best: dict[tuple[str, str], float] = {}
+def best_results() -> dict[tuple[str, str], dict[str, Any]]:
+    """The row of the lowest error of each recipe and variant, as tested at full size; it may have learned another recipe.
+
+    By its label: `VARIANT`, or `VARIANT on RECIPE` if its own recipe is not that of the test.
+    """
+    best: dict[tuple[str, str], dict[str, Any]] = {}
     for row in recorded():
-        if "rel_l2" in row and row["label"] == row["variant"]:
-            key = row["recipe"], row["variant"]
-            best[key] = min(best.get(key, float("inf")), row["rel_l2"])
+        variant, _, tested = row["label"].partition(" on ")
+        if "rel_l2" in row and variant == row["variant"]:
+            key = tested or row["recipe"], variant
+            best[key] = min(best.get(key, row), row, key=lambda each: each["rel_l2"])
     return best

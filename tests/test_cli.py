@@ -145,8 +145,13 @@ def test_results_are_the_recorded_rows_and_the_best_stands_beside_its_recipe(
     rows = [row, row | {"rel_l2": 0.01}, row | {"rel_l2": 0.001, "label": "on finer meshes"}]
     (tmp_path / "heat.json").write_text(json.dumps(rows))
     assert answer(capsys, "results") == rows
-    measured = {(row["name"], row["variant"]): row["rel_l2"] for row in answer(capsys, "recipes")}
-    assert measured["heat", "ours"] == 0.01 and measured["heat", "paper"] is None
+    elsewhere = {"recipe": "atria-many", "variant": "ours", "label": "ours on atria", "rel_l2": 0.005}
+    other = {"recipe": "predict", "label": "cost"}
+    (tmp_path / "atria.json").write_text(json.dumps([elsewhere, other, elsewhere | {"label": "ours on atria, turned"}]))
+    measured = {(row["name"], row["variant"]): row for row in answer(capsys, "recipes")}
+    assert measured["heat", "ours"]["rel_l2"] == 0.01 and measured["heat", "ours"]["learned_from"] == "heat"
+    assert measured["atria", "ours"]["rel_l2"] == 0.005 and measured["atria", "ours"]["learned_from"] == "atria-many"
+    assert measured["heat", "paper"]["rel_l2"] is None and measured["atria-many", "ours"]["rel_l2"] is None
     (tmp_path / "broken.json").write_text("[")
     assert "broken.json" in refusal(capsys, "results")
 

@@ -20,14 +20,16 @@ def recipes(options: argparse.Namespace):
             "parameters": n_parameters(make_operator(variant.network)),
             "paper_parameters": variant.paper_parameters,
             "paper_rel_l2": variant.paper_rel_l2,
-            "rel_l2": measured.get((recipe.name, variant.name)),
+            "rel_l2": measured.get((recipe.name, variant.name), {}).get("rel_l2"),
+            "learned_from": measured.get((recipe.name, variant.name), {}).get("recipe"),
             "n_train": recipe.n_train,
             "n_test": recipe.n_test,
         }
         for recipe in (each.sized(options.size) for each in RECIPES.values())
         for variant in recipe.variants
     ]
-    show(options.json, rows, rows, ["name", "variant", "parameters", "paper_parameters", "paper_rel_l2", "rel_l2"])
+    columns = ["name", "variant", "parameters", "paper_parameters", "paper_rel_l2", "rel_l2", "learned_from"]
+    show(options.json, rows, rows, columns)
 
 
 def results(options: argparse.Namespace):
