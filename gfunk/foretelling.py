@@ -13,10 +13,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from gfunk.activation import activation_times
-from gfunk.first_waves import (
-    FirstWave,
-    threads_for,
-)
+from gfunk.first_waves import FirstWave, threads_for
 from gfunk.operators.arrival import Arrival
 from gfunk.readiness import Ready
 from gfunk.rollout import rollout

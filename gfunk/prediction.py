@@ -16,14 +16,7 @@ from gfunk.domain import Domain
 from gfunk.doubts import doubts_of_waves
 from gfunk.errors import InputError
 from gfunk.experiments import active_from
-from gfunk.first_waves import (
-    FEW_WAVES,
-    FirstWave,
-    Solve,
-    compiling_pays,
-    first_waves,
-    first_waves_together,
-)
+from gfunk.first_waves import FEW_WAVES, FirstWave, Solve, compiling_pays, first_waves, first_waves_together
 from gfunk.foretelling import foretold, foretold_arrivals
 from gfunk.norms import relative_energy, relative_l2
 from gfunk.operators.arrival import Arrival

@@ -20,10 +20,7 @@ from gfunk.domain import Domain, halved, make_domain
 from gfunk.doubts import doubts, doubts_of_shape
 from gfunk.errors import InputError
 from gfunk.experiments import chosen_device, operator_named, trust_in
-from gfunk.first_waves import (
-    Tissue,
-    tissue_on,
-)
+from gfunk.first_waves import Tissue, tissue_on
 from gfunk.laplacian import Laplacian
 from gfunk.nearest import OntoSurface, nearest_on_triangles
 from gfunk.physics.diffusion import HalfStep, Solving
