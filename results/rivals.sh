@@ -16,7 +16,7 @@ first=${VARIANTS%% *}
 levers=()
 for variant in $VARIANTS; do [[ $variant == "$first" ]] || levers+=(--lever "$variant: variant=$variant"); done
 $gfunk compare "$RECIPE" --variant "$first" "${levers[@]}" --data "$DATA" --out "$RUNS" --seconds "${SECONDS_EACH:-150}" --seeds 1 \
-  --device "$DEVICE" ${SET:-} --json | cut -c 1-600 &
+  --device "$DEVICE" ${COMPILE:+--compile} ${SET:-} --json | cut -c 1-600 &
 comparing=$!
 
 # Each is tested as soon as it is trained.

@@ -15,8 +15,9 @@ from toy_heat import assert_same_run, small_options, small_variant, toy_recipe, 
 
 from gfunk import comparison
 from gfunk.cli import main
-from gfunk.comparison import Lever, Pace, Row, compare, epochs_within, levers_of, measured_pace, read_levers
+from gfunk.comparison import Lever, Row, compare, levers_of, read_levers
 from gfunk.errors import InputError
+from gfunk.pace import Pace, epochs_within, measured_pace
 from gfunk.recipes.book import recipe_named
 from gfunk.rollout import Euler
 from gfunk.runs import read_card
@@ -306,9 +307,9 @@ def test_the_pace_is_found_from_a_few_iterations(toy_data: Path, monkeypatch: py
         nonlocal now
         now += 0.5
 
-    monkeypatch.setattr(comparison, "_clock", lambda _: now)
-    monkeypatch.setattr(comparison, "put_gradients", work)
-    monkeypatch.setattr(comparison, "mean_loss", validate)
+    monkeypatch.setattr("gfunk.pace._clock", lambda _: now)
+    monkeypatch.setattr("gfunk.pace.put_gradients", work)
+    monkeypatch.setattr("gfunk.pace.mean_loss", validate)
     pace = measured_pace(variant, data, validation, limit_seconds=2.0)
     assert pace.validation == pytest.approx(0.5)
     assert config is not None
