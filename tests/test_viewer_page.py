@@ -122,6 +122,8 @@ def test_a_wave_stands_still_while_another_is_awaited(
     page: Page, served: tuple[Viewer, str, ToyPredictor], monkeypatch: pytest.MonkeyPatch
 ):
     stimulated(page)
+    # On a busy machine it may not have begun to play.
+    page.wait_for(f"{MOMENT} > 0")
     predictor, may_go_on = served[2], Event()
     at_once = predictor.predicted
 
