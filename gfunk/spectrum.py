@@ -5,20 +5,18 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import eigh
-from scipy.sparse import csc_array, csr_array
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from threadpoolctl import threadpool_limits
 
 from gfunk.errors import InputError
+from gfunk.lanczos import lowest_eigenpairs
 from gfunk.laplacian import Laplacian
-from gfunk.sparse_solver import symmetric_solver
 
 # Part of every cache key: raise it when the same input would give other modes.
-SPECTRUM_VERSION = 2
+SPECTRUM_VERSION = 3
 
-
-MORE_MODES = 4  # to look for at a time where some were missed
+SMALL = 500  # up to so many nodes all modes are found, in as little time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +28,18 @@ class Spectrum:
 
 
 def lowest_modes(laplacian: Laplacian, n_modes: int, *, tolerance: float = 1e-6) -> Spectrum:
-    """The n_modes lowest modes, found by shift-invert Lanczos and checked by their residuals."""
+    """The n_modes lowest modes, found by block Lanczos, counted, and checked by their residuals."""
     check_connected(laplacian)
     if not 1 <= n_modes < laplacian.n_nodes:
         raise InputError(
             f"{n_modes} modes can't be had from {laplacian.n_nodes} nodes: ask for 1 to {laplacian.n_nodes - 1}"
         )
-    if laplacian.n_nodes <= 300 or n_modes > laplacian.n_nodes // 3:
-        values, vectors = eigh(laplacian.stiffness.toarray(), laplacian.mass.toarray(), subset_by_index=(0, n_modes - 1))
-    else:
-        values, vectors = _lanczos(laplacian, n_modes)
+    # More BLAS threads than idle cores wait for each other: twenty times slower was seen.
+    with threadpool_limits(1):
+        if laplacian.n_nodes <= SMALL or n_modes > laplacian.n_nodes // 4:
+            values, vectors = eigh(laplacian.stiffness.toarray(), laplacian.mass.toarray(), subset_by_index=(0, n_modes - 1))
+        else:
+            values, vectors = lowest_eigenpairs(laplacian, n_modes)
     _check_residuals(laplacian, values, vectors, tolerance)
     return Spectrum(eigenvalues=np.maximum(values, 0), eigenvectors=_with_fixed_signs(vectors, laplacian.lumped_mass()))
 
@@ -60,43 +60,6 @@ def check_connected(laplacian: Laplacian):
         f"the domain falls into {n_parts} pieces; node {node} lies in one of {size[smallest]} of {len(part)} nodes: "
         "keep one piece, or raise n_neighbors if it is a cloud"
     )
-
-
-def _lanczos(laplacian: Laplacian, n_modes: int) -> tuple[np.ndarray, np.ndarray]:
-    stiffness, mass = csc_array(laplacian.stiffness), csc_array(laplacian.mass)
-    # Shift just below zero: S is singular (constants), so it can't be factored itself.
-    shift = 1e-6 * stiffness.diagonal().sum() / mass.diagonal().sum()
-    inverse = LinearOperator(stiffness.shape, matvec=symmetric_solver(stiffness + shift * mass), dtype=np.float64)  # pyright: ignore
-    # A fixed start makes two calls agree; a random one would give other signs each time.
-    rng = np.random.default_rng(0)
-
-    def lowest(n: int, found: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
-        """The lowest modes M-orthogonal to those found."""
-
-        def rest(x: np.ndarray) -> np.ndarray:
-            return x - found @ (found.T @ (mass @ x))
-
-        solve = LinearOperator(stiffness.shape, matvec=lambda x: rest(inverse.matvec(x)), dtype=np.float64)  # pyright: ignore
-        start = rest(rng.standard_normal(laplacian.n_nodes))
-        values, vectors = eigsh(stiffness, n, M=mass, sigma=-shift, OPinv=solve, v0=start, tol=tolerance)  # pyright: ignore
-        return values, vectors
-
-    try:
-        # More BLAS threads than idle cores wait for each other: twenty times slower was seen.
-        with threadpool_limits(1):
-            values, vectors = lowest(n_modes, np.empty((laplacian.n_nodes, 0)), 0.0)
-            # Of equal eigenvalues, as on a sphere, Lanczos sees but one, others by rounding alone: it may have missed some.
-            while lowest(1, vectors, 1e-3)[0][0] < 0.999 * values.max():
-                more = lowest(MORE_MODES, vectors, 0.0)
-                values, vectors = np.concatenate([values, more[0]]), np.concatenate([vectors, more[1]], axis=1)
-                kept = np.argsort(values)[:n_modes]
-                values, vectors = values[kept], vectors[:, kept]
-    except ArpackNoConvergence as error:
-        raise InputError(
-            f"only {len(error.eigenvalues)} of {n_modes} modes converged: ask for fewer, or look for very thin cells"
-        ) from error
-    order = np.argsort(values)
-    return values[order], vectors[:, order]
 
 
 def _check_residuals(laplacian: Laplacian, values: np.ndarray, vectors: np.ndarray, tolerance: float):
