@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gfunk.atria.anatomy import HOLES, REGIONS, VALVE_BAND_MM, found_anatomy
-from gfunk.atria.synthetic import Atrium, atrium_fibres, halved, left_atrium, synthetic_atrium
+from gfunk.atria.synthetic import Atrium, atrium_fibres, halved, left_atrium, roughened, synthetic_atrium
+from gfunk.doubts import fibre_turn
 from gfunk.errors import InputError
 from gfunk.intersections import self_intersections
 from gfunk.surface import (
@@ -143,6 +144,24 @@ def test_turning_fibres_leaves_the_shape_and_another_seed_turns_otherwise():
     angles = [np.rad2deg(np.arccos(np.abs((straight * other).sum(axis=1)).clip(0, 1))) for other in (turned, otherwise)]
     assert all(5 < np.median(angle) < 30 for angle in angles)
     assert np.abs(angles[0] - angles[1]).max() > 10
+
+
+def test_rough_fibres_turn_more_than_smooth_ones_each_seed_by_its_own():
+    smooth, *rough = (left_atrium(seed, EDGE_MM, rough_degrees=degrees) for seed, degrees in ((1, 0.0), (1, 40.0), (2, 40.0)))
+    np.testing.assert_array_equal(smooth.cell_diffusion(), left_atrium(1, EDGE_MM).cell_diffusion())
+    np.testing.assert_array_equal(smooth.points, rough[0].points)
+    assert fibre_turn(smooth) < 5
+    turns = [fibre_turn(each) for each in rough]
+    assert min(turns) > 8
+    assert abs(turns[0] - turns[1]) > 1
+
+
+def test_rough_fibres_stay_unit_vectors_in_their_triangles():
+    atrium = atrium_of(1)
+    fibres = roughened(atrium, 1, atrium_fibres(atrium, 1, 20.0), 40.0)
+    np.testing.assert_allclose(np.linalg.norm(fibres, axis=1), 1, rtol=1e-12)
+    normals = triangle_normals(atrium.points_mm, atrium.cells)
+    np.testing.assert_allclose((fibres * normals).sum(axis=1), 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("edge_mm", [0.1, 2.0, float("nan")])

@@ -29,6 +29,7 @@ VALVE_DIAMETERS = 0.53, 0.99  # of the volume's cube root, as of real ones
 GENTLEST_SLOPE = 0.42  # of the distance, which is about 1; flatter where parts all but touch, in a gap too narrow to mesh
 N_ATTEMPTS = 20
 TURNS_MM = 15.0  # how far directions of fibres vary together
+ROUGH_MM = 0.7, 3.0  # the same of roughness; measured ones have about 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,18 +44,25 @@ class Atrium:
 
 
 def left_atrium(
-    seed: int, edge_mm: float = 1.0, *, across: float = ATRIAL_ACROSS, ratio: float = 5.0, turned_degrees: float = 20.0
+    seed: int,
+    edge_mm: float = 1.0,
+    *,
+    across: float = ATRIAL_ACROSS,
+    ratio: float = 5.0,
+    turned_degrees: float = 20.0,
+    rough_degrees: float = 0.0,
 ) -> Domain:
     """A synthetic left atrium with fibres, in mm; every seed has its own shape and fibres, whatever the edge length.
 
     across: diffusion across fibres, mm^2/ms; ratio: how many times that along them. turned_degrees: standard deviation of
-    the fibres' directions from those of the rule (docs/fibres.md).
+    the fibres' directions from those of the rule; rough_degrees: the largest there may be of turns within a millimetre or
+    three (docs/fibres.md).
     """
     atrium = synthetic_atrium(seed, edge_mm)
     return fibrous_domain(
         atrium.points_mm,
         atrium.cells,
-        atrium_fibres(atrium, seed, turned_degrees),
+        roughened(atrium, seed, atrium_fibres(atrium, seed, turned_degrees), rough_degrees),
         across=across,
         ratio=ratio,
         regions=atrium.regions,
@@ -66,6 +74,15 @@ def atrium_fibres(atrium: Atrium, seed: int, turned_degrees: float) -> Float[np.
     by_rule = rule_fibres(atrium.points_mm, atrium.cells, atrium.anatomy)
     rng = np.random.default_rng([seed, N_ATTEMPTS])
     return smoothly_turned(atrium.points_mm, atrium.cells, by_rule, degrees=turned_degrees, length_mm=TURNS_MM, rng=rng)
+
+
+def roughened(
+    atrium: Atrium, seed: int, fibres: Float[np.ndarray, "cell 3"], most_degrees: float
+) -> Float[np.ndarray, "cell 3"]:
+    """Fibres turned from place to place, as measured ones are: by how much and over what distance is the seed's own."""
+    rng = np.random.default_rng([seed, N_ATTEMPTS + 1])
+    degrees, length_mm = rng.uniform(0, most_degrees), rng.uniform(*ROUGH_MM)
+    return smoothly_turned(atrium.points_mm, atrium.cells, fibres, degrees=degrees, length_mm=length_mm, rng=rng)
 
 
 def synthetic_atrium(seed: int, edge_mm: float = 1.0) -> Atrium:

@@ -34,13 +34,17 @@ class AtriumProblem(TissueProblem):
     n_halvings: int = 1
     ratio: float = 5.0
     turned_degrees: float = 20.0
+    # Measured fibres are rougher than a rule's: turned once more, from place to place, each atrium's by a standard deviation
+    # of its own up to this, over a distance of its own (docs/fibres.md).
+    rough_degrees: float = 0.0
 
     def experiment(self, seed: int) -> Experiment:
         atrium_seed = seed if self.atrium_seed is None else self.atrium_seed
         across = diffusivity(self.pacing.base_conductivity)
         kept = left_atrium(
-            atrium_seed, self.kept_edge_mm, turned_degrees=self.turned_degrees, across=across, ratio=self.ratio
-        )
+            atrium_seed, self.kept_edge_mm, turned_degrees=self.turned_degrees, rough_degrees=self.rough_degrees,
+            across=across, ratio=self.ratio,
+        )  # fmt: skip
         # The tissue is what is kept, and nothing finer: what the solver knows and the operator can't would be noise to it.
         tissue = halved(kept, self.n_halvings)
         return Experiment(
