@@ -18,6 +18,7 @@ from gfunk.commands.meshing import atrium, mesh
 from gfunk.commands.predicting import predict
 from gfunk.commands.solving import simulate, verify
 from gfunk.commands.sweeping import sweep
+from gfunk.commands.trusting import calibrate
 from gfunk.commands.viewing import view
 from gfunk.console import people
 from gfunk.errors import InputError
@@ -166,6 +167,14 @@ def _parser() -> argparse.ArgumentParser:
         "--set-integrator", action="append", default=[], metavar="KEY=VALUE", help="for example longest_step=0.002"
     )
     shared(each, "workers", "device", "set", "record")
+
+    each = command(calibrate, "how far a model may be off, from waves it has not learned from: `predict` then says so")
+    each.add_argument("model", help="run folder, or a shipped model")
+    each.add_argument("--data", type=Path, required=True, help="folder made by simulate, with a validation split")
+    each.add_argument(
+        "--check", action="store_true", help="write nothing: which share of the test split's waves keep the bounds"
+    )
+    shared(each, "workers", "device", "record")
 
     each = command(compare, "changes of a variant side by side: same data, seconds of training and seeds; validation errors")
     each.add_argument("recipe")

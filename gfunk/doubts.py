@@ -11,17 +11,16 @@ from gfunk.domain import Domain
 from gfunk.physics.monodomain import diffusivity
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.surface import boundary_loops, dot, main_tangents, opposite_sides, perimeters, triangle_normals
-from gfunk.trust import Trust, strange_shape, strange_start
+from gfunk.trust import SMOOTH_TURN, Trust, strange_shape, strange_start
 
 # How far K may be from what a model has seen before that is said.
 FAR_K, FAR_RATIO = 2.0, 1.5
-# Degrees per mm: fibres of 22 synthetic atria turn by 2.4 to 4.1. And how many times that they may turn before it is said.
-SEEN_TURN, FAR_TURN = 4.0, 2.0
+SEEN_TURN = 4.0  # degrees per mm: how much fibres turn that models learned from
 N_OPENINGS = 5  # of an atrium
 
 
-def doubts(domain: Domain, problem: AtriumProblem) -> tuple[str, ...]:
-    """What of the tissue is far from all that a model of this problem has seen."""
+def doubts(domain: Domain, problem: AtriumProblem, trust: Trust, turn: float) -> tuple[str, ...]:
+    """What of the tissue is far from all that a model of this problem has seen, or was tried on. turn: its `fibre_turn`."""
     along, across = (np.median(values) for values in _main_diffusion(domain))
     known_across = diffusivity(problem.pacing.base_conductivity)
     known_along = problem.ratio * known_across
@@ -35,7 +34,7 @@ def doubts(domain: Domain, problem: AtriumProblem) -> tuple[str, ...]:
         said.append(
             f"diffusion along fibres is {along / across:.2g} times that across; the model has only seen {problem.ratio:g}"
         )
-    elif (turn := fibre_turn(domain)) > FAR_TURN * SEEN_TURN:
+    elif turn > SMOOTH_TURN and trust.bounds_on(turn) is None:
         said.append(
             f"fibres turn by {turn:.0f} degrees per mm (mean); the model has only seen up to {SEEN_TURN:g}, and errs more "
             "on rougher ones"

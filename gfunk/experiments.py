@@ -21,7 +21,7 @@ from gfunk.recipes.book import RECIPES
 from gfunk.recipes.recipe import Recipe, RecipeProblem, Variant
 from gfunk.recipes.tissue_data import TissueProblem
 from gfunk.rollout import FlowMap
-from gfunk.runs import RECORDS, RunCard, load_run, read_card, write_card
+from gfunk.runs import RECORDS, RunCard, load_run, read_bounds, read_card, write_card
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import Prepared, View, prepare, prepare_fresh, viewed
 from gfunk.store import commit, dataset_fingerprint, read_object, sample_seeds, write_json
@@ -168,8 +168,8 @@ def seeded_operator(variant: Variant) -> nn.Module:
 
 def trust_in(name: str) -> Trust:
     """What is known of how far to trust a shipped model or a trained run."""
-    if _is_run(name):
-        return Trust(seen=read_seen(Path(name)))
+    if is_run(name):
+        return Trust(seen=read_seen(Path(name))).with_bounds(read_bounds(Path(name)))
     return read_model_card(name).trust if name in pretrained_names() else Trust()
 
 
@@ -182,11 +182,11 @@ def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
         if variant.training is not None:
             raise InputError(f"{name} has to be trained first: `gfunk train {recipe_name} --variant {variant_name} ...`")
         return make_operator(variant.network), recipe.name, recipe.problem, variant
-    operator, card = load_run(Path(name)) if _is_run(name) else load_pretrained(name)
+    operator, card = load_run(Path(name)) if is_run(name) else load_pretrained(name)
     return operator, card.recipe, card.problem, card.variant
 
 
-def _is_run(name: str) -> bool:
+def is_run(name: str) -> bool:
     """A single word is a shipped model, unless a run of that name lies here."""
     return (Path(name) / "run.json").exists() or len(Path(name).parts) != 1
 

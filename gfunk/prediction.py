@@ -134,7 +134,7 @@ def predicted(
             first_ms=ready.first_ms,
             seconds={},
             warnings=(*ready.warnings, *said),
-            bounds=None if ready.warnings or said else ready.trust.bounds,
+            bounds=None if ready.warnings or said else ready.bounds,
         )
 
     later, later_ms = [], times[~is_early]

@@ -174,9 +174,13 @@ def ship(
         trust=Trust(seen=read_seen(folder), bounds=None if held_back is None else _bounds(held_back, learned_from)),
     )  # fmt: skip
     write_bytes(_weights(name), content)
-    about = {each: to_json(getattr(card, each)) for each in card.__dataclass_fields__}
-    write_json(weights_folder() / f"{name}.json", {"schema": CARD_SCHEMA} | about)
+    write_model_card(card)
     return card
+
+
+def write_model_card(card: ModelCard):
+    about = {each: to_json(getattr(card, each)) for each in card.__dataclass_fields__}
+    write_json(weights_folder() / f"{card.name}.json", {"schema": CARD_SCHEMA} | about)
 
 
 def _weights(name: str) -> Path:

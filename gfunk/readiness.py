@@ -17,7 +17,7 @@ from torch import nn
 from gfunk.batch import Batch, pack
 from gfunk.batched_modes import batched_modes
 from gfunk.domain import Domain, halved, make_domain
-from gfunk.doubts import doubts, doubts_of_shape
+from gfunk.doubts import doubts, doubts_of_shape, fibre_turn
 from gfunk.errors import InputError
 from gfunk.experiments import chosen_device, operator_named, trust_in
 from gfunk.first_waves import Tissue, tissue_on
@@ -34,7 +34,7 @@ from gfunk.simulation import viewed_domain
 from gfunk.spectrum import Spectrum
 from gfunk.store import CorruptFile, cached_modes, fingerprint, read_arrays, write_arrays
 from gfunk.surface import edge_lengths
-from gfunk.trust import Trust
+from gfunk.trust import Bounds, Trust
 from gfunk.user_cache import trim_cache, usable_cache, user_cache
 
 MOST_NODES = 300_000  # of an even mesh: thirteen times the area of the largest atrium that models learn from
@@ -60,6 +60,7 @@ class Ready:
     seconds: Mapping[str, float]
     warnings: tuple[str, ...]
     trust: Trust = field(default_factory=Trust)
+    bounds: Bounds | None = None  # of errors on fibres like these
 
     @cached_property
     def tissue(self) -> Domain:
@@ -119,6 +120,7 @@ def made_ready(
         step = solving(even, problem.pacing.scheme, problem.n_halvings)
         if kept is not None:
             trim_cache(kept)
+    turn = fibre_turn(even)
     return Ready(
         domain=domain,
         even=even,
@@ -132,8 +134,9 @@ def made_ready(
         model=str(model),
         device=torch_device,
         seconds=stages.seconds,
-        warnings=(*doubts(even, problem), *doubts_of_shape(even, batch, trust)),
+        warnings=(*doubts(even, problem, trust, turn), *doubts_of_shape(even, batch, trust)),
         trust=trust,
+        bounds=trust.bounds_on(turn),
     )
 
 

@@ -4,6 +4,7 @@
 the state of training, `log.jsonl` one line an epoch.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +29,9 @@ from gfunk.recipes.tissue_data import FibreSquareProblem, FlatPacing, RectangleP
 from gfunk.rollout import RK4, Adaptive, Direct, Euler, FlowMap
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import View
-from gfunk.store import read_object, write_json
+from gfunk.store import read_json, read_object, write_json
 from gfunk.training import TrainingConfig
+from gfunk.trust import Bounds
 
 RUN_SCHEMA = 1
 RECORDS = (
@@ -73,3 +75,14 @@ def load_run(folder: Path) -> tuple[nn.Module, RunCard]:
     operator = make_operator(card.variant.network)
     load_weights(folder / "best.safetensors", operator)
     return operator.eval(), card
+
+
+def write_bounds(folder: Path, bounds: Sequence[Bounds]):
+    """Of a run's errors on waves it has not learned from."""
+    write_json(folder / "bounds.json", to_json(tuple(bounds)))
+
+
+def read_bounds(folder: Path) -> tuple[Bounds, ...]:
+    """None where they were never found."""
+    path = folder / "bounds.json"
+    return from_json(read_json(path), (Bounds,)) if path.exists() else ()

@@ -81,9 +81,10 @@ def _with_fixed_signs(
 
     A mode as much up as down has no such side; its first entry of nearly the largest size is made positive instead.
     """
-    lean = mass @ vectors**3
-    size = mass @ np.abs(vectors) ** 3
-    nearly_largest = np.abs(vectors) > 0.999 * np.abs(vectors).max(axis=0)
+    size = np.abs(vectors)
+    cubed = vectors * vectors * vectors  # as a power it takes four times as long
+    lean, leaning = mass @ cubed, mass @ np.abs(cubed)
+    nearly_largest = size > 0.999 * size.max(axis=0)
     first = vectors[nearly_largest.argmax(axis=0), np.arange(vectors.shape[1])]
-    side = np.where(np.abs(lean) > 1e-6 * size, lean, first)
+    side = np.where(np.abs(lean) > 1e-6 * leaning, lean, first)
     return vectors * np.where(side < 0, -1.0, 1.0)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from gfunk.errors import InputError
 
 MODES = (1, 2, 5, 10, 20, 50, 100)  # 1 is the lowest that is not constant
 FAR = 1.25  # times beyond all that was seen
+# Degrees per mm: fibres that turn by up to the first count as smooth (those of 22 synthetic atria turn by 2.4 to 4.1);
+# rougher ones are known by the errors of waves on fibres as rough, from one of these to the next.
+SMOOTH_TURN, ROUGH_TURNS = 8.0, (16.0, 32.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +43,36 @@ class Bounds:
     lat_error_ms_95: float | None
     n_waves: int
     n_domains: int
+    # Fibres of these waves turn by up to so much, degrees per mm; None: as little as those learned from.
+    fibre_turn: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
     seen: Seen | None = None
     bounds: Bounds | None = None
+    rough: tuple[Bounds, ...] = ()  # the same on rougher fibres, the smoothest first
+
+    def bounds_on(self, fibre_turn: float) -> Bounds | None:
+        """Those of waves on fibres that turn so much."""
+        roughness = roughness_of(fibre_turn)
+        known = [self.bounds] if roughness is None else [each for each in self.rough if each.fibre_turn == roughness]
+        return known[0] if known else None
+
+    def with_bounds(self, found: Sequence[Bounds]) -> "Trust":
+        """Those found in place of what was known of fibres as rough; the rest as it was."""
+        known = {each.fibre_turn: each for each in (self.bounds, *self.rough, *found) if each is not None}
+        smooth = known.pop(None, None)
+        return Trust(
+            seen=self.seen, bounds=smooth, rough=tuple(sorted(known.values(), key=lambda each: each.fibre_turn or 0))
+        )
+
+
+def roughness_of(fibre_turn: float) -> float | None:
+    """What fibres count as that turn so much: None where they are smooth, infinity beyond all that is told apart."""
+    if fibre_turn <= SMOOTH_TURN:
+        return None
+    return next((most for most in ROUGH_TURNS if fibre_turn <= most), math.inf)
 
 
 def starts(u: Float[Tensor, "batch node channel"], mass: Float[Tensor, "batch node"]) -> Float[Tensor, " batch"]:
@@ -110,7 +138,7 @@ def _beyond(value: float, low: float, high: float) -> float:
     return max(value, 1e-30) / min(max(value, low), high)
 
 
-def calibrated(rows: Sequence[Mapping[str, Any]], share: float = 0.9) -> Bounds:
+def calibrated(rows: Sequence[Mapping[str, Any]], share: float = 0.9, fibre_turn: float | None = None) -> Bounds:
     """From rows of evaluation on domains that were not trained on, and by which nothing but the time to stop was chosen.
 
     Of exchangeable errors the k-th smallest of n is not exceeded by the next with a probability of k / (n + 1).
@@ -133,7 +161,13 @@ def calibrated(rows: Sequence[Mapping[str, Any]], share: float = 0.9) -> Bounds:
         lat_error_ms_95=bound("lat_error_ms_95"),
         n_waves=len(rows),
         n_domains=len({row["seed"] for row in rows}),
+        fibre_turn=fibre_turn,
     )
+
+
+def fewest_waves(share: float = 0.9) -> int:
+    """Of fewer no bound can be had that this share of waves keeps."""
+    return next(n for n in count(1) if math.ceil(share * (n + 1)) <= n)
 
 
 def kept(bounds: Bounds, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -152,7 +186,8 @@ def said(bounds: Bounds) -> str:
     if bounds.lat_error_ms is not None and bounds.lat_error_ms_95 is not None:
         parts.insert(0, f"95 % of places within {bounds.lat_error_ms_95:.2g} ms")
         parts.insert(0, f"activation times off by up to {bounds.lat_error_ms:.2g} ms on average")
+    like = "like this" if bounds.fibre_turn is None else "on fibres as rough as these"
     return (
-        f"{100 * bounds.share:.0f} % of waves like this are predicted with {', '.join(parts)} "
+        f"{100 * bounds.share:.0f} % of waves {like} are predicted with {', '.join(parts)} "
         f"(by {bounds.n_waves} waves on {bounds.n_domains} domains held back)"
     )

@@ -10,7 +10,9 @@ from gfunk.atria.synthetic import left_atrium
 from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle
 from gfunk.doubts import doubts, fibre_turn
 from gfunk.recipes.atrium_data import AtriumProblem
-from gfunk.surface import cross, main_tangents, triangle_normals
+from gfunk.trust import Bounds, Trust, roughness_of
+
+a_bound = Bounds(share=0.9, rel_l2=0.01, lat_error_ms=None, lat_error_ms_95=None, n_waves=20, n_domains=5)
 
 
 @pytest.mark.parametrize("along, across, said", [
@@ -22,7 +24,7 @@ from gfunk.surface import cross, main_tangents, triangle_normals
 def test_tissue_unlike_all_that_was_learned_is_said_to_be(along: float, across: float, said: str | None):
     fibres = np.linalg.eigh(egg().diffusion)[1][:, :, -1]
     tissue = replace(egg(), diffusion=fibre_tensors(fibres, along, across))
-    found = doubts(tissue, PROBLEM)
+    found = doubts(tissue, PROBLEM, Trust(), fibre_turn(tissue))
     assert found == () if said is None else said in found[0]
 
 
@@ -49,12 +51,12 @@ def test_fibres_turn_twice_as_much_twice_as_fast_and_not_at_all_by_bending():
     assert fibre_turn(twisted_sheet(4.0, bend_mm=10.0)) == pytest.approx(slow, rel=0.02)
 
 
-def test_fibres_rougher_than_all_that_was_learned_are_said_to_be():
-    smooth = left_atrium(4, edge_mm=1.5)
-    assert doubts(smooth, AtriumProblem()) == ()
-    normals = triangle_normals(smooth.points, smooth.cells)
-    along = main_tangents(smooth.cell_diffusion(), normals)
-    angle = np.random.default_rng(0).normal(scale=np.radians(20.0), size=(len(along), 1))
-    rough = np.cos(angle) * along + np.sin(angle) * cross(normals, along)
-    found = doubts(replace(smooth, diffusion=fibre_tensors(rough, 5 * ACROSS, ACROSS)), AtriumProblem())
-    assert len(found) == 1 and "degrees per mm" in found[0]
+def test_fibres_rougher_than_all_that_was_learned_or_tried_are_said_to_be():
+    smooth, rough = (left_atrium(1, edge_mm=1.5, rough_degrees=degrees) for degrees in (0.0, 40.0))
+    turn = fibre_turn(rough)
+    assert doubts(smooth, AtriumProblem(), Trust(), fibre_turn(smooth)) == ()
+    (said,) = doubts(rough, AtriumProblem(), Trust(), turn)
+    assert f"fibres turn by {turn:.0f} degrees per mm" in said
+    tried = replace(a_bound, fibre_turn=roughness_of(turn))
+    assert doubts(rough, AtriumProblem(), Trust(rough=(tried,)), turn) == ()
+    assert doubts(rough, AtriumProblem(), Trust(bounds=a_bound), turn) == (said,), "smooth ones say nothing of rough ones"

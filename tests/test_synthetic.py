@@ -147,7 +147,9 @@ def test_turning_fibres_leaves_the_shape_and_another_seed_turns_otherwise():
 
 
 def test_rough_fibres_turn_more_than_smooth_ones_each_seed_by_its_own():
-    smooth, *rough = (left_atrium(seed, EDGE_MM, rough_degrees=degrees) for seed, degrees in ((1, 0.0), (1, 40.0), (2, 40.0)))
+    smooth, *rough = (
+        left_atrium(seed, EDGE_MM, rough_degrees=degrees) for seed, degrees in ((1, 0.0), (1, 40.0), (2, 40.0))
+    )
     np.testing.assert_array_equal(smooth.cell_diffusion(), left_atrium(1, EDGE_MM).cell_diffusion())
     np.testing.assert_array_equal(smooth.points, rough[0].points)
     assert fibre_turn(smooth) < 5

@@ -20,7 +20,22 @@ from gfunk.pretrained import read_model_card, read_seen
 from gfunk.readiness import made_ready
 from gfunk.settings import to_json
 from gfunk.store import write_json
-from gfunk.trust import FAR, MODES, Bounds, calibrated, kept, said, seen_in, strange_shape, strange_start
+from gfunk.trust import (
+    FAR,
+    MODES,
+    ROUGH_TURNS,
+    SMOOTH_TURN,
+    Bounds,
+    Trust,
+    calibrated,
+    fewest_waves,
+    kept,
+    roughness_of,
+    said,
+    seen_in,
+    strange_shape,
+    strange_start,
+)
 
 SQUARE = turning_square(0.02)
 
@@ -131,3 +146,34 @@ def test_bounds_are_said_in_a_sentence():
         "within 0.43 ms, relative l2 up to 0.013 over all times learned (by 96 waves on 16 domains held back)"
     )
     assert "activation" not in said(replace(bounds, lat_error_ms=None, lat_error_ms_95=None))
+    assert "90 % of waves on fibres as rough as these" in said(replace(bounds, fibre_turn=16.0))
+
+
+@given(share=st.floats(0.5, 0.98))
+def test_as_many_waves_as_are_needed_are_enough_and_one_fewer_are_not(share: float):
+    rows = [{"rel_l2": 0.1, "seed": 0}] * fewest_waves(share)
+    assert calibrated(rows, share).n_waves == len(rows)
+    with pytest.raises(InputError, match="too few"):
+        calibrated(rows[1:], share)
+
+
+@given(turns=st.tuples(st.floats(0, 60), st.floats(0, 60)))
+def test_rougher_fibres_never_count_as_smoother(turns: tuple[float, float]):
+    smoother, rougher = sorted(turns)
+    assert (roughness_of(smoother) or 0) <= (roughness_of(rougher) or 0)
+    assert (roughness_of(smoother) is None) == (smoother <= SMOOTH_TURN)
+    assert (roughness_of(rougher) == math.inf) == (rougher > ROUGH_TURNS[-1])
+
+
+def test_bounds_are_those_of_fibres_as_rough_and_new_ones_replace_only_their_like():
+    smooth, rough, rougher = (
+        Bounds(share=0.9, rel_l2=0.01, lat_error_ms=None, lat_error_ms_95=None, n_waves=9, n_domains=9, fibre_turn=turn)
+        for turn in (None, *ROUGH_TURNS)
+    )
+    trust = Trust(bounds=smooth).with_bounds([rougher]).with_bounds([rough])
+    assert trust == Trust(bounds=smooth, rough=(rough, rougher))
+    asked = (1.0, SMOOTH_TURN, SMOOTH_TURN + 0.1, ROUGH_TURNS[0], ROUGH_TURNS[1], ROUGH_TURNS[1] + 0.1)
+    assert [trust.bounds_on(turn) for turn in asked] == [smooth, smooth, rough, rough, rougher, None]
+    better = replace(rough, rel_l2=0.005)
+    assert trust.with_bounds([better]) == Trust(bounds=smooth, rough=(better, rougher))
+    assert Trust().bounds_on(1.0) is Trust().bounds_on(20.0) is None
