@@ -317,9 +317,6 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--n-val", type=_positive, help="validation samples (default: all of --data)")
     each.add_argument("--dtype", choices=["float32", "float16"], help="default: float32 if all fits into 5 MB, else float16")
     each.add_argument("--unfinished", action="store_true", help="ship it though its training was stopped")
-    each.add_argument(
-        "--held-back", type=Path, metavar="ROWS", help="by `evaluate --split val --rows`: bounds of its errors"
-    )
     return parser
 
 

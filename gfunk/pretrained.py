@@ -17,7 +17,7 @@ from gfunk.errors import InputError
 from gfunk.operators.make import make_operator, n_parameters
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import RecipeProblem, Variant
-from gfunk.runs import RECORDS, RunCard, load_run
+from gfunk.runs import RECORDS, RunCard, load_run, read_bounds
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import split_seeds
 from gfunk.store import (
@@ -31,7 +31,7 @@ from gfunk.store import (
     write_bytes,
     write_json,
 )
-from gfunk.trust import Bounds, Seen, Trust, calibrated
+from gfunk.trust import Bounds, Seen, Trust
 
 CARD_SCHEMA = 1
 MOST_BYTES = 5_000_000  # of all weights together
@@ -147,13 +147,12 @@ def training_data(run: RunCard, data: Path | None, n_train: int | None, n_val: i
 def ship(
     folder: Path, *, name: str | None, record: Path, label: str | None, limits: str,
     data: Path | None, n_train: int | None, n_val: int | None,
-    precision: Precision | None = None, unfinished: bool = False, held_back: Path | None = None,
+    precision: Precision | None = None, unfinished: bool = False,
 ) -> ModelCard:  # fmt: skip
     """Put a run's best weights among those that come with the package, with a card.
 
-    record, label: the row that `gfunk evaluate --record` wrote of this run. held_back: rows that `gfunk evaluate --split val
-    --rows` wrote, by which errors are bounded. precision: by default float32, or float16 where
-    the weights would not fit else.
+    record, label: the row that `gfunk evaluate --record` wrote of this run. precision: by default float32, or float16 where
+    the weights would not fit else. Bounds of its errors are those that `gfunk calibrate` found, if it did.
     """
     operator, run = load_run(folder)
     name = run.recipe if name is None else name
@@ -171,7 +170,7 @@ def ship(
         name=name, recipe=run.recipe, problem=run.problem, variant=run.variant, parameters=n_parameters(operator),
         data=learned_from, commit=run.commit, training=outcome or _logged(folder), tested=tested, limits=limits.strip(),
         licence=LICENCE, precision=precision, sha256=hashlib.sha256(content).hexdigest(),
-        trust=Trust(seen=read_seen(folder), bounds=None if held_back is None else _bounds(held_back, learned_from)),
+        trust=Trust(seen=read_seen(folder)).with_bounds(read_bounds(folder)),
     )  # fmt: skip
     write_bytes(_weights(name), content)
     write_model_card(card)
@@ -215,14 +214,6 @@ def read_seen(folder: Path) -> Seen | None:
     """Between what bounds lay what a run learned from, if it was written down."""
     path = folder / "seen.json"
     return from_json(read_object(path), (Seen,)) if path.exists() else None
-
-
-def _bounds(path: Path, learned_from: TrainingData) -> Bounds:
-    rows = read_lines(path)
-    val = range(learned_from.val.first, learned_from.val.first + learned_from.val.n)
-    if strange := [row.get("seed") for row in rows if row.get("seed") not in val]:
-        raise InputError(f"{path}: seed {strange[0]} is none of the run's validation seeds, {val.start} to {val.stop - 1}")
-    return calibrated(rows)
 
 
 def _is_of(tested: Any, learned: RecipeProblem) -> bool:

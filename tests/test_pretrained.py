@@ -22,9 +22,10 @@ from gfunk.pretrained import MOST_BYTES, ModelCard, pretrained_names, read_model
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.book import RECIPES
 from gfunk.rollout import rollout
-from gfunk.runs import RunCard, load_run, write_card
+from gfunk.runs import RunCard, load_run, write_bounds, write_card
 from gfunk.settings import to_json
 from gfunk.store import CorruptFile, read_arrays, write_arrays, write_json
+from gfunk.trust import Bounds, Trust
 
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
@@ -111,6 +112,15 @@ def test_a_card_comes_back_as_it_was_written_and_says_where_the_model_comes_from
     )  # fmt: skip
     assert card.tested["rel_l2"] == 0.02 and card.tested["n"] == 4 and card.tested["command"] == "gfunk evaluate run"
     assert card.sha256 == hashlib.sha256((weights / "small-heat.safetensors").read_bytes()).hexdigest()
+
+
+def test_a_card_has_the_bounds_that_were_found_for_the_run(tmp_path: Path, weights: Path):
+    run = make_run(tmp_path / "run")
+    assert ship_run(run).trust == Trust()
+    smooth = Bounds(share=0.9, rel_l2=0.01, lat_error_ms=0.1, lat_error_ms_95=0.2, n_waves=9, n_domains=3)
+    rough = replace(smooth, fibre_turn=16.0)
+    write_bounds(run, [rough, smooth])
+    assert ship_run(run).trust == read_model_card("heat").trust == Trust(bounds=smooth, rough=(rough,))
 
 
 def test_shipping_twice_gives_the_same_bytes(tmp_path: Path, weights: Path):

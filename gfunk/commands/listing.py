@@ -53,7 +53,7 @@ def ship(options: argparse.Namespace):
     card = pretrained.ship(
         options.run, name=options.name, record=options.record, label=options.label, limits=options.limits,
         data=options.data, n_train=options.n_train, n_val=options.n_val,
-        precision=options.dtype, unfinished=options.unfinished, held_back=options.held_back,
+        precision=options.dtype, unfinished=options.unfinished,
     )  # fmt: skip
     _show_models(options.json, [card.name])
 
