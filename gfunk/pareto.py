@@ -1,10 +1,9 @@
-"""Error against cost: operators beside the solver at several edges and steps, all against the same waves solved finely."""
+"""Error and cost measured: operators beside the solver at several edges and steps, against the same waves solved finely."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import isfinite, log2
-from pathlib import Path
-from typing import Any, Literal
+from math import log2
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +17,8 @@ from gfunk.batched_modes import batched_modes
 from gfunk.bench import median_seconds, timed
 from gfunk.domain import Domain, interpolation
 from gfunk.errors import InputError
-from gfunk.figures import pyplot
 from gfunk.first_waves import FirstWave, first_waves, first_waves_together, tissue_on
+from gfunk.frontier import NOTHING, Comparison, Cost, Method
 from gfunk.laplacian import Laplacian
 from gfunk.operators.make import n_parameters
 from gfunk.physics.diffusion import HalfStep
@@ -36,58 +35,10 @@ from gfunk.spectrum import Spectrum, lowest_modes
 
 WaveProblem = RectangleProblem | FibreSquareProblem | AtriumProblem
 
-MANY = 100  # trajectories on a domain, over which what is done once for it is shared
 # The recipe's edge over that of the mesh, where edges can be chosen; an atrium's are halved.
 FLAT_FACTORS, ATRIUM_FACTORS = (0.4, 0.5, 2 / 3, 1.0, 2.0), (0.5, 1.0, 2.0)
 STEPS = (1, 2, 4)  # of `accurate`'s; on meshes finer than the recipe's, as much shorter
 WARM_MS = 3.0  # past the stimulus: nothing new is compiled later
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What is done once for a domain, then a trajectory alone, and one of many taken together."""
-
-    setup_ms: float
-    alone_ms: float
-    together_ms: float
-
-    def ms(self, n_trajectories: int) -> float:
-        """A trajectory's share, of so many on a domain."""
-        return self.setup_ms / n_trajectories + (self.alone_ms if n_trajectories == 1 else self.together_ms)
-
-
-NOTHING = Cost(setup_ms=0.0, alone_ms=0.0, together_ms=0.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Method:
-    """A way to get the waves: how far off it is on average, and what it costs.
-
-    start: the solver's first milliseconds, which an operator starts from; a solver has them in its run.
-    """
-
-    name: str
-    kind: Literal["solver", "operator"]
-    nodes: int  # mean over the domains
-    parameters: int | None
-    rel_l2: float
-    lat_error_ms: float | None
-    start: Cost
-    run: Cost
-
-    def ms(self, n_trajectories: int) -> float:
-        return self.start.ms(n_trajectories) + self.run.ms(n_trajectories)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ratio:
-    """How many times more the solver costs at equal error. A bound where no setting tried errs as much, or as little."""
-
-    times: float
-    bound: Literal["", "at least", "at most"] = ""
-
-    def __str__(self) -> str:
-        return f"{self.bound} {self.times:.3g}".strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,73 +48,6 @@ class Contender:
     name: str
     operator: nn.Module
     variant: Variant
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """truth_rel_l2: how far the truth itself may be off, if errors fall as the square of edge and step."""
-
-    methods: tuple[Method, ...]
-    truth_rel_l2: float
-
-    def ratio(self, method: Method, n_trajectories: int) -> Ratio | None:
-        """None for the solver itself and for what is no number."""
-        solver = [(each.rel_l2, each.ms(n_trajectories)) for each in self.methods if each.kind == "solver"]
-        if method.kind == "solver" or not isfinite(method.rel_l2):
-            return None
-        return cheaper_by(method.rel_l2, method.ms(n_trajectories), solver)
-
-    @property
-    def table(self) -> list[dict[str, Any]]:
-        """One row a method: start and run are those of a trajectory alone, ms the whole, by trajectories on a domain."""
-        rows = []
-        for each in self.methods:
-            row: dict[str, Any] = {
-                name: getattr(each, name) for name in ("name", "kind", "nodes", "parameters", "rel_l2", "lat_error_ms")
-            }
-            row |= {"setup_ms": each.start.setup_ms + each.run.setup_ms}
-            row |= {"start_ms": each.start.alone_ms, "run_ms": each.run.alone_ms}
-            for n_trajectories in (1, MANY):
-                ratio = self.ratio(each, n_trajectories)
-                row[f"ms_{n_trajectories}"] = each.ms(n_trajectories)
-                row[f"cheaper_{n_trajectories}"] = None if ratio is None else ratio.times
-                row[f"bound_{n_trajectories}"] = None if ratio is None else ratio.bound or None
-            rows.append(row)
-        return rows
-
-    def answers(self) -> list[str]:
-        """The question a user has, answered in words for each operator."""
-        said = []
-        for each in self.methods:
-            alone, many = self.ratio(each, 1), self.ratio(each, MANY)
-            if alone is not None:
-                said.append(
-                    f"{each.name}: at its error of {each.rel_l2:.4f} the solver costs {alone} times as much "
-                    f"for one trajectory on a domain, {many} times for each of {MANY}"
-                )
-        return said
-
-
-def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of pairs (error, cost) those that no other beats in both, cheapest first."""
-    best: list[tuple[float, float]] = []
-    for error, cost in sorted(points, key=lambda point: (point[1], point[0])):
-        if isfinite(error) and (not best or error < best[-1][0]):
-            best.append((error, cost))
-    return best
-
-
-def cheaper_by(error: float, cost: float, solver: Sequence[tuple[float, float]]) -> Ratio:
-    """The solver's cost at this error over the cost given, on straight lines between logarithms of its best settings."""
-    best = frontier(solver)
-    if not best:
-        raise InputError("no setting of the solver gave a wave to compare with")
-    if error > best[0][0]:
-        return Ratio(times=best[0][1] / cost, bound="at most")
-    if error < best[-1][0]:
-        return Ratio(times=best[-1][1] / cost, bound="at least")
-    errors, costs = np.log(best[::-1]).T
-    return Ratio(times=float(np.exp(np.interp(np.log(error), errors, costs)) / cost))
 
 
 def at_resolution(problem: WaveProblem, factor: float) -> WaveProblem:
@@ -471,38 +355,3 @@ def _cost(setup: float, seconds: Callable[[int], float], together: int) -> Cost:
 def _mean_cost(costs: Sequence[Cost]) -> Cost:
     rows = [asdict(each) for each in costs]
     return Cost(**{name: float(np.mean([row[name] for row in rows])) for name in rows[0]})
-
-
-# Apart for every kind of colour blindness (Okabe and Ito); shapes tell them apart in grey.
-_COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKS = "sD^vP*X"
-
-
-def pareto_picture(path: Path, comparison: Comparison, title: str):
-    """Error against milliseconds a trajectory, alone on its domain and one of many; the solver's best settings joined."""
-    plt = pyplot()
-    figure, axes = plt.subplots(1, 2, figsize=(12, 5.2), sharey=True, layout="constrained")
-    solver = [each for each in comparison.methods if each.kind == "solver"]
-    others = [each for each in comparison.methods if each.kind == "operator"]
-    for axis, n_trajectories in zip(axes, (1, MANY), strict=True):
-        points = [(each.rel_l2, each.ms(n_trajectories)) for each in solver]
-        best_errors, best_costs = np.reshape(frontier(points), (-1, 2)).T
-        axis.plot(best_costs, best_errors, color="#0072B2", linewidth=1, label="the solver's best")
-        for each, (error, cost) in zip(solver, points, strict=True):
-            own = each.name.endswith("(the recipe's)")
-            axis.scatter(
-                cost, error, s=70 if own else 25, marker="o", edgecolors="#0072B2",
-                facecolors="#0072B2" if own else "none", label="the recipe's own data" if own else None,
-            )  # fmt: skip
-        for number, each in enumerate(others):
-            colour, mark = _COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)]
-            axis.scatter(each.ms(n_trajectories), each.rel_l2, s=60, color=colour, marker=mark, label=each.name)
-        axis.set(xscale="log", yscale="log", xlabel="ms a trajectory")
-        axis.set_title("one trajectory on a domain" if n_trajectories == 1 else f"each of {n_trajectories} on a domain")
-        axis.grid(alpha=0.3, which="both")
-    axes[0].set_ylabel("relative l2 against the fine solution")
-    axes[0].legend(frameon=False, fontsize=8)
-    figure.suptitle(title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

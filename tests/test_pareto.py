@@ -18,25 +18,12 @@ from gfunk.checkpoints import save_weights
 from gfunk.cli import main
 from gfunk.errors import InputError
 from gfunk.experiments import seeded_operator
+from gfunk.frontier import MANY, NOTHING, Comparison, Cost, Method, cheaper_by, frontier
 from gfunk.laplacian import Fem
 from gfunk.operators.arrival import ArrivalConfig
 from gfunk.operators.transolver import TransolverConfig
-from gfunk.pareto import (
-    MANY,
-    NOTHING,
-    Comparison,
-    Contender,
-    Cost,
-    Method,
-    at_resolution,
-    cheaper_by,
-    compared,
-    edge_mm,
-    errors,
-    frontier,
-    pareto_picture,
-    settings,
-)
+from gfunk.pareto import Contender, at_resolution, compared, edge_mm, errors, settings
+from gfunk.pareto_pictures import pareto_picture
 from gfunk.physics.monodomain import SCHEMES, coupling, simulate_many
 from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
 from gfunk.recipes.recipe import Variant

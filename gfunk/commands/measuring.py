@@ -182,7 +182,8 @@ def _one_model(options: argparse.Namespace) -> str:
 
 def _bench_pareto(options: argparse.Namespace):
     from gfunk.experiments import chosen_device, one_a_domain, operator_named
-    from gfunk.pareto import Contender, compared, pareto_picture
+    from gfunk.pareto import Contender, compared
+    from gfunk.pareto_pictures import pareto_picture
     from gfunk.recipes.book import recipe_named
     from gfunk.recipes.heat_data import HeatProblem
     from gfunk.records import hardware, record
