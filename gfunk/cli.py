@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--seed", type=int, help="first seed of fresh test samples (default 200000)")
     each.add_argument("--n", type=_positive, help="samples (default: all of --data, or 4 fresh ones)")
     each.add_argument("--rotate", type=float, default=0.0, metavar="DEG", help="turn every domain first")
-    each.add_argument("--batch", type=_positive, default=20, help="trajectories at a time")
+    each.add_argument("--batch", type=_positive, help="trajectories at a time (default: 20 on a GPU, 1 on a CPU)")
     each.add_argument(
         "--every",
         type=_positive,

@@ -66,7 +66,7 @@ def evaluate(
     data: TrajectorySet,
     integrator: Integrator | Direct,
     *,
-    batch_size: int = 20,
+    batch_size: int | None = None,
     every: int = 1,
     threshold: float | None = None,
     on_batch: Callable[[int], None] = lambda _: None,
@@ -74,10 +74,12 @@ def evaluate(
     """Predict every trajectory from its first state and compare. rel_h1 is the relative error of the gradients.
 
     every: rel_l2, rel_h1 and cross_correlation are those of every so-many-th save; arrivals are read off all of them.
-    threshold: a node is active from this value on, in model space, times in ms; None where nothing is to arrive.
+    threshold: a node is active from this value on, in model space, times in ms; None where nothing is to arrive. batch_size:
+    trajectories at a time, by default 20 on a GPU and one on a CPU, which takes up to 2.7 times as long with more.
     """
     if not 1 <= every < len(data.times):
         raise InputError(f"every {every}-th save of {len(data.times) - 1} after the first: none is left to compare")
+    batch_size = batch_size or (1 if data.values.device.type == "cpu" else 20)
     rows: list[Row] = []
     seconds = 0.0
     sizes = data.n_nodes()
