@@ -373,7 +373,7 @@ def test_bounds_are_given_where_nothing_speaks_against_a_wave_and_no_others(read
         batch=ready.batch, domain_of=torch.zeros(1, dtype=torch.int64), seeds=(0,), times=torch.zeros(1),
         values=first.float()[None, :, :, None],
     )  # fmt: skip
-    trusted = replace(ready, warnings=(), trust=Trust(seen=seen_in(known), bounds=bounds))
+    trusted = replace(ready, warnings=(), trust=Trust(seen=seen_in(known)), bounds=bounds)
     alone, both = predicted(trusted, [[100], [100, 500]], TIMES)
     assert (alone.warnings, alone.bounds) == ((), bounds)
     assert "more tissue is active" in both.warnings[0] and both.bounds is None
