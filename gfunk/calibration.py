@@ -11,7 +11,7 @@ import torch
 from gfunk.doubts import fibre_turn
 from gfunk.errors import InputError
 from gfunk.experiments import dataset_problem, evaluate_reported, is_run, load_split, operator_named
-from gfunk.pretrained import read_model_card, write_model_card
+from gfunk.pretrained import is_of, read_model_card, write_model_card
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import RecipeProblem
 from gfunk.runs import write_bounds
@@ -55,7 +55,7 @@ def bounds_by_roughness(rows: Rows) -> list[Bounds]:
 
 def kept_by_roughness(trust: Trust, rows: Rows) -> list[dict[str, Any]]:
     """For each roughness that has bounds: how many waves, and the share of them that keep each bound."""
-    known = {each.fibre_turn: each for each in (trust.bounds, *trust.rough) if each is not None}
+    known = {each.fibre_turn: each for each in trust.all_bounds}
     found = [
         {"fibre_turn": most, "n": len(some)} | kept(known[most], some) for most, some in _by_roughness(rows) if most in known
     ]
@@ -67,7 +67,7 @@ def kept_by_roughness(trust: Trust, rows: Rows) -> list[dict[str, Any]]:
 def write_trust(model: str, trust: Trust):
     """Beside a run's weights, or into a shipped model's card."""
     if is_run(model):
-        write_bounds(Path(model), [each for each in (trust.bounds, *trust.rough) if each is not None])
+        write_bounds(Path(model), trust.all_bounds)
     else:
         write_model_card(replace(read_model_card(model), trust=trust))
 
@@ -84,5 +84,5 @@ def _by_roughness(rows: Rows) -> list[tuple[float | None, Rows]]:
 def _is_alike(problem: RecipeProblem, learned: RecipeProblem) -> bool:
     """Whether they differ in the number of waves a domain and in roughness alone."""
     if isinstance(problem, AtriumProblem) and isinstance(learned, AtriumProblem):
-        problem = replace(problem, n_sites=learned.n_sites, rough_degrees=learned.rough_degrees)
-    return problem == learned
+        problem = replace(problem, rough_degrees=learned.rough_degrees)
+    return is_of(problem, learned)

@@ -200,7 +200,7 @@ def _tested(path: Path, run: RunCard, label: str, outcome: dict[str, Any] | None
         )
     # `gfunk evaluate` copies the run's outcome.json into the row, seconds and all: no two runs share it.
     own = [
-        row for row in rows if row.get("trained") == outcome and _is_of(from_json(row.get("problem"), RECORDS), run.problem)
+        row for row in rows if row.get("trained") == outcome and is_of(from_json(row.get("problem"), RECORDS), run.problem)
     ]
     if not own:
         raise InputError(
@@ -216,7 +216,7 @@ def read_seen(folder: Path) -> Seen | None:
     return from_json(read_object(path), (Seen,)) if path.exists() else None
 
 
-def _is_of(tested: Any, learned: RecipeProblem) -> bool:
+def is_of(tested: Any, learned: RecipeProblem) -> bool:
     """Whether both are one problem, from however many sites each domain is paced."""
     if isinstance(tested, AtriumProblem) and isinstance(learned, AtriumProblem):
         tested = replace(tested, n_sites=learned.n_sites)

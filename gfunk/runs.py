@@ -83,6 +83,6 @@ def write_bounds(folder: Path, bounds: Sequence[Bounds]):
 
 
 def read_bounds(folder: Path) -> tuple[Bounds, ...]:
-    """None where they were never found."""
+    """No bounds where they were never found."""
     path = folder / "bounds.json"
     return from_json(read_json(path), (Bounds,)) if path.exists() else ()

@@ -53,15 +53,19 @@ class Trust:
     bounds: Bounds | None = None
     rough: tuple[Bounds, ...] = ()  # the same on rougher fibres, the smoothest first
 
+    @property
+    def all_bounds(self) -> tuple[Bounds, ...]:
+        """On smooth fibres, if they are known, then on rougher and rougher ones."""
+        return self.rough if self.bounds is None else (self.bounds, *self.rough)
+
     def bounds_on(self, fibre_turn: float) -> Bounds | None:
         """Those of waves on fibres that turn so much."""
         roughness = roughness_of(fibre_turn)
-        known = [self.bounds] if roughness is None else [each for each in self.rough if each.fibre_turn == roughness]
-        return known[0] if known else None
+        return next((each for each in self.all_bounds if each.fibre_turn == roughness), None)
 
     def with_bounds(self, found: Sequence[Bounds]) -> "Trust":
         """Those found in place of what was known of fibres as rough; the rest as it was."""
-        known = {each.fibre_turn: each for each in (self.bounds, *self.rough, *found) if each is not None}
+        known = {each.fibre_turn: each for each in (*self.all_bounds, *found)}
         smooth = known.pop(None, None)
         return Trust(
             seen=self.seen, bounds=smooth, rough=tuple(sorted(known.values(), key=lambda each: each.fibre_turn or 0))

@@ -1,14 +1,13 @@
 """How far a model may be off: bounds found and written, or tried on test waves."""
 
 import argparse
+from dataclasses import asdict
 
 from gfunk.commands.refusals import check_writable
 from gfunk.console import bar, people, show
 
 
 def calibrate(options: argparse.Namespace):
-    from dataclasses import asdict
-
     from gfunk.calibration import bounds_by_roughness, errors_of_waves, kept_by_roughness, write_trust
     from gfunk.experiments import chosen_device, dataset_problem, trust_in
     from gfunk.records import record
