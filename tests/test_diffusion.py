@@ -47,7 +47,7 @@ domains = {
     "thin triangles": with_diffusion(sliver_mesh(), 1e-4 * np.eye(2)),
     "cloud": cloud(150, rotated_tensor(0.4, 9.0, 1.0)),
 }
-MASSES = ("consistent", "lumped", "mixed")
+MASSES = ("consistent", "lumped", "mixed", "balanced")
 cases = {
     **{f"{name}, {mass}": (domains[name], mass) for name in list(domains)[:-1] for mass in MASSES},
     "cloud": (domains["cloud"], "consistent"),

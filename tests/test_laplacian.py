@@ -57,7 +57,7 @@ domains = {
     "cloud in space": cloud(120, skew_tensor),
 }
 meshes = {name: domain for name, domain in domains.items() if domain.has_cells}
-MASSES = ("lumped", "consistent", "mixed")
+MASSES = ("lumped", "consistent", "mixed", "balanced")
 methods = {
     **{f"fem, {mass}, {name}": (meshes[name], Fem(mass=mass)) for name in meshes for mass in MASSES},
     **{f"{type(how).__name__}, {name}": (domains[name], how) for name in domains for how in (Knn(), PaperGraph())},
