@@ -160,7 +160,15 @@ def run_card(recipe: Recipe, variant: Variant, data: Path, *, n_train: int | Non
 
 
 def seeded_operator(variant: Variant) -> nn.Module:
-    """A new operator whose first weights depend on the training's seed alone."""
+    """A new operator whose first weights depend on the training's seed alone, or are those it is to start from."""
+    if variant.starts_from:
+        operator, _, _, other = operator_named(variant.starts_from)
+        if other.network != variant.network:
+            raise InputError(
+                f"variant {variant.name} can't start from {variant.starts_from}, which is another network: set the same "
+                f"network.* for both, or starts_from= for none"
+            )
+        return operator.train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(variant.training.seed if variant.training else 0)
         return make_operator(variant.network)

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from toy_surfaces import strip
 
 from gfunk.atria.synthetic import synthetic_atrium
 from gfunk.physics.monodomain import diffusivity
+from gfunk.recipes import atrium_data
 from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
 from gfunk.recipes.book import recipe_named
 from gfunk.store import read_sample, write_sample
@@ -80,6 +82,21 @@ def test_a_wave_leaves_each_site_and_a_sample_comes_back_from_disk(tmp_path):
     again = read_sample(tmp_path, 3)
     np.testing.assert_array_equal(again.domain.points, sample.domain.points)
     np.testing.assert_array_equal(again.values, sample.values.astype(np.float32))
+
+
+def test_a_converged_wave_starts_as_the_solver_has_it_and_goes_on_near_a_finer_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(atrium_data, "left_atrium", lambda *_args, **_settings: strip(20.0, 4.0, 1.0))
+    problem = replace(TOY, pacing=replace(TOY.pacing, scheme="accurate", n_saves=2), n_sites=2)
+    coarse, converged = problem.sample(3), replace(problem, is_converged=True).sample(3)
+    np.testing.assert_array_equal(converged.times, coarse.times)
+    np.testing.assert_array_equal(converged.domain.points, coarse.domain.points)
+    np.testing.assert_allclose(converged.values[:, 0], coarse.values[:, 0], atol=1e-3)
+    finer = replace(problem, n_halvings=2).sample(3)
+
+    def apart(one: np.ndarray, other: np.ndarray) -> float:
+        return float(np.linalg.norm((one - other)[:, 1:]) / np.linalg.norm(other[:, 1:] + 85))
+
+    assert 0 < apart(converged.values, finer.values) < apart(coarse.values, finer.values) / 2
 
 
 def test_recipes_have_as_many_atria_sites_and_times_as_the_paper():

@@ -178,6 +178,6 @@ def test_a_flat_smoke_size_learns_waves_from_the_command_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["single-atrium", "atria", "atria-190", "atria-many"])
+@pytest.mark.parametrize("name", ["single-atrium", "atria", "atria-190", "atria-many", "atria-converged"])
 def test_a_smoke_size_learns_waves_on_atria(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert learned(name, tmp_path, None, [], [], capsys) < 0.2

@@ -46,6 +46,19 @@ def test_a_run_comes_back_with_its_weights_in_evaluation_mode(tmp_path: Path):
         assert torch.equal(loaded.state_dict()[name], tensor)
 
 
+def test_a_variant_starts_from_a_run_of_the_same_network_and_no_other(tmp_path: Path):
+    variant = small_variant(seed=3)
+    write_card(tmp_path, card_of(variant))
+    save_weights(tmp_path / "best.safetensors", seeded_operator(variant), {})
+    started = seeded_operator(replace(small_variant(seed=4), starts_from=str(tmp_path)))
+    assert started.training
+    for name, tensor in seeded_operator(variant).state_dict().items():
+        assert torch.equal(started.state_dict()[name], tensor)
+    other = replace(variant, starts_from=str(tmp_path), network=replace(variant.network, n_modes=3))
+    with pytest.raises(InputError, match="which is another network"):
+        seeded_operator(other)
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="no run there"):
         read_card(tmp_path / "nowhere")

@@ -25,6 +25,7 @@ class Variant:
     training: TrainingConfig | None  # None: nothing to learn
     paper_parameters: int | None = None
     paper_rel_l2: float | None = None
+    starts_from: str = ""  # a trained run or a shipped model of the same network, whose weights it begins with
 
 
 @dataclass(frozen=True, kw_only=True)
