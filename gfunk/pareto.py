@@ -73,9 +73,9 @@ def settings(problem: WaveProblem, refine: int) -> dict[float, list[Scheme]]:
     if isinstance(problem, AtriumProblem):
         # No mesh is coarser than what is kept.
         factors = [factor for factor in ATRIUM_FACTORS if factor * 2**problem.n_halvings >= 1]
-    accurate = SCHEMES["accurate"]
+    ways = [(SCHEMES["balanced"], 1), *((SCHEMES["accurate"], times) for times in STEPS)]
     tried = {
-        factor: [replace(accurate, dt_ms=accurate.dt_ms * times / max(1.0, factor)) for times in STEPS]
+        factor: [replace(scheme, dt_ms=scheme.dt_ms * times / max(1.0, factor)) for scheme, times in ways]
         for factor in sorted({*factors, refine / 2})
         if factor < refine
     }
@@ -101,9 +101,9 @@ def compared(
     study = _Study(
         problem=problem, experiments=[problem.experiment(seed) for seed in seeds], device=device, together=together
     )
-    accurate, own = SCHEMES["accurate"], SCHEMES[problem.pacing.scheme]
+    best, own = SCHEMES["balanced"], SCHEMES[problem.pacing.scheme]
     on_part(f"the truth: edges of {edge_mm(problem) / refine:.3g} mm")
-    true = _waves(study, _meshes(study, float(refine)), replace(accurate, dt_ms=accurate.dt_ms / refine))
+    true = _waves(study, _meshes(study, float(refine)), replace(best, dt_ms=best.dt_ms / refine))
     methods, first, start, truth_rel_l2 = [], [], NOTHING, float("nan")
     for factor, schemes in settings(problem, refine).items():
         meshes = _meshes(study, factor)
@@ -123,6 +123,9 @@ def compared(
             if (factor, scheme) == (refine / 2, schemes[0]):
                 # Edge and step are twice the truth's. Of order 2: if that is off by e, this is by 4 e, so 3 e from it.
                 truth_rel_l2 = method.rel_l2 / 3
+    if isinstance(problem, AtriumProblem) and problem.is_converged:
+        on_part("the recipe's data")
+        methods.append(_data_method(study, true))
     for each in contenders:
         on_part(each.name)
         methods.append(_operator_method(study, each, first, true, start))
@@ -219,6 +222,25 @@ def _solver_cost(study: _Study, meshes: Meshes, scheme: Scheme, times_ms: Float[
         return _cost(setup, seconds, study.together)
 
     return _mean_cost([one(tissue, each) for (tissue, _), each in zip(meshes, study.experiments, strict=True)])
+
+
+def _data_method(study: _Study, true: Waves) -> Method:
+    """What operators learn from where that is none of the solver's waves but made of several."""
+    problem = study.problem
+
+    def one(experiment: Experiment) -> tuple[Float[np.ndarray, "trajectory time _"], Cost]:
+        [sample], seconds = timed(lambda: list(problem.solved([experiment], str(study.device))), study.device)
+        each_ms = 1e3 * seconds / len(experiment.stimuli)
+        values = (sample.values.astype(np.float64) - problem.offset) / problem.scale
+        return values, Cost(setup_ms=0.0, alone_ms=each_ms, together_ms=each_ms)
+
+    waves, costs = zip(*map(one, study.experiments), strict=True)
+    return Method(
+        name="solver, several waves made one (the recipe's data)", kind="solver", parameters=None,
+        nodes=round(np.mean([each.tissue.n_nodes for each in study.experiments])),
+        **errors(list(waves), true, study.times, problem.report_every, study.threshold),
+        start=NOTHING, run=_mean_cost(costs),
+    )  # fmt: skip
 
 
 @torch.no_grad()
@@ -340,7 +362,7 @@ def errors(values: Waves, true: Waves, times: Float[np.ndarray, " time"], every:
 
 
 def _solver_name(problem: WaveProblem, factor: float, scheme: Scheme) -> str:
-    how = "paper" if scheme == SCHEMES["paper"] else "accurate"
+    how = next((name for name, each in SCHEMES.items() if replace(each, dt_ms=scheme.dt_ms) == scheme), "")
     name = f"solver, {edge_mm(problem) / factor:.3g} mm, {scheme.dt_ms:.3g} ms, {how}"
     return f"{name} (the recipe's)" if (factor, scheme) == (1.0, SCHEMES[problem.pacing.scheme]) else name
 

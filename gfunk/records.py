@@ -10,11 +10,11 @@ from typing import Any
 from gfunk.store import commit, read_json, write_json
 
 
-def record(path: Path, row: dict[str, Any], words: Sequence[str], device: Any):
+def record(path: Path, row: dict[str, Any], words: Sequence[str], device: Any, program: str = "gfunk"):
     """Append a row to the file, with the words of the command that measured it."""
     rows = read_json(path) if path.exists() else []
     about = {
-        "command": shlex.join(["gfunk", *words]), "hardware": hardware(device), "commit": commit(),
+        "command": shlex.join([program, *words]), "hardware": hardware(device), "commit": commit(),
         "date": datetime.now(UTC).date().isoformat(),
     }  # fmt: skip
     write_json(path, [*rows, row | about])
