@@ -56,7 +56,7 @@ def at_resolution(problem: WaveProblem, factor: float) -> WaveProblem:
         n_halvings = problem.n_halvings + log2(factor)
         if n_halvings < 0 or n_halvings != round(n_halvings):
             raise InputError(f"an atrium's edges of {edge_mm(problem):g} mm can be halved, not divided by {factor:g}")
-        return replace(problem, n_halvings=round(n_halvings))
+        return replace(problem, n_halvings=round(n_halvings), is_converged=False)
     return replace(problem, pacing=replace(problem.pacing, edge_mm=problem.pacing.edge_mm / factor))
 
 

@@ -99,6 +99,15 @@ def test_a_converged_wave_starts_as_the_solver_has_it_and_goes_on_near_a_finer_o
     assert 0 < apart(converged.values, finer.values) < apart(coarse.values, finer.values) / 2
 
 
+def test_converged_waves_do_not_depend_on_what_is_solved_with_them(monkeypatch: pytest.MonkeyPatch):
+    # The longer one takes longer to be everywhere, so both are solved further than the other needs.
+    monkeypatch.setattr(atrium_data, "left_atrium", lambda seed, *_args, **_settings: strip(8.0 + 8 * seed, 3.0, 1.0))
+    problem = replace(TOY, pacing=replace(TOY.pacing, scheme="accurate", n_saves=2), n_sites=2, is_converged=True)
+    together = problem.solved([problem.experiment(seed) for seed in (0, 1)], "cpu")
+    for seed, sample in enumerate(together):
+        np.testing.assert_array_equal(sample.values, problem.sample(seed).values)
+
+
 def test_recipes_have_as_many_atria_sites_and_times_as_the_paper():
     single, many, long = (recipe_named(name) for name in ("single-atrium", "atria", "atria-190"))
     assert all(

@@ -26,6 +26,7 @@ from torch import Tensor
 from gfunk.domain import Domain, halved, make_domain, rectangle
 from gfunk.errors import InputError
 from gfunk.laplacian import Laplacian, assembled, element_matrices, fem_laplacian, knn_laplacian
+from gfunk.physics import diffusion
 from gfunk.physics.diffusion import (
     HalfStep,
     begun,
@@ -301,6 +302,18 @@ def test_a_few_bad_triangles_do_not_slow_the_rest():
         for points in (flat.points, flat.points + inner[:, None] * shake)
     ]
     assert counts[1] < 6 * counts[0], counts
+
+
+@pytest.mark.parametrize("name", ["thin triangles", "shaken"])
+def test_where_factors_would_be_large_the_bounds_hold_too_and_are_hardly_wider(name: str, monkeypatch: pytest.MonkeyPatch):
+    shake = np.random.default_rng(0).uniform(-0.04, 0.04, (rectangle(6.0, 1.0, 0.125).n_nodes, 2))
+    flat = rectangle(6.0, 1.0, 0.125)
+    shaken = with_diffusion(make_domain(flat.points + shake, flat.cells), 0.1 * np.eye(2))
+    domain = domains.get(name, shaken)
+    factored = half_step(domain, DT)
+    monkeypatch.setattr(diffusion, "FACTORED", 0)
+    assert_bounds_hold(domain, DT, "consistent")
+    assert factored.smallest / 1.25 < half_step(domain, DT).smallest <= factored.smallest
 
 
 def test_a_cell_without_height_is_named():

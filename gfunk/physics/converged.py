@@ -1,14 +1,100 @@
 """Waves as edges and steps go to nothing, from waves solved with some."""
 
-import numpy as np
-from jaxtyping import Float
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from gfunk.physics.monodomain import Paced
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from gfunk.domain import Domain, halved
+from gfunk.physics.diffusion import HalfStep
+from gfunk.physics.monodomain import Paced, Scheme, coupling, seen_moments, simulate_many, told
+from gfunk.physics.stimulus import Pulses, Stimulus, pulses
 
 Shift = Float[np.ndarray, "trajectory node"]
 
+STEPS = 2, 1, 1 / 2  # of the scheme's, on the tissue; the longest on the finest mesh too
+FINEST_HALVINGS = 2  # of the tissue's edges: 0.125 mm, less than a front across fibres is wide
+SAVED_STEPS = 4  # of the scheme's from one save to the next of waves that are shifted: 0.2 ms
+# How much longer waves are solved than the coarse one takes to be everywhere: the longest steps make them 3 % later.
+PAST_MS, PAST = 3.0, 1.05
 
-def converged_shifts(coarse: Paced, by_steps: tuple[Paced, Paced, Paced], finest: Paced) -> tuple[Shift, Shift]:
+
+@dataclass(frozen=True, kw_only=True)
+class Finer:
+    """What a tissue's other waves are solved with: made before, on other cores, as a GPU solves them in less time."""
+
+    by_steps: tuple[HalfStep, ...]
+    finest: HalfStep
+    finest_pulses: Pulses
+
+
+def finer(tissue: Domain, stimuli: Sequence[Stimulus], scheme: Scheme) -> Finer:
+    """stimuli: one a trajectory."""
+    ways = _ways(scheme)
+    finest = halved(tissue, FINEST_HALVINGS)
+    return Finer(
+        by_steps=tuple(coupling(tissue, each).to("cpu", torch.float32) for each in ways),
+        finest=coupling(finest, ways[0]).to("cpu", torch.float32),
+        finest_pulses=pulses([finest], [[[stimulus] for stimulus in stimuli]]),
+    )
+
+
+def converged_waves(
+    tissues: Sequence[Domain],
+    stimuli: Sequence[Sequence[Stimulus]],
+    couplings: Sequence[HalfStep],
+    others: Sequence[Finer],
+    kept: Sequence[Int[np.ndarray, " _"]],
+    times_ms: Float[np.ndarray, " time"],
+    *,
+    cell: str,
+    scheme: Scheme,
+    device: str,
+) -> Iterator[Float[np.ndarray, "trajectory time _"]]:
+    """v of each tissue at the kept nodes and these times. The first is solved as ever, on the tissue in the scheme's steps:
+    it is what an operator starts from when it is used, and has to be found quickly.
+
+    couplings: of the tissues with the scheme.
+    """
+    last_ms, saved_ms = float(times_ms[-1]) + PAST_MS, SAVED_STEPS * scheme.dt_ms
+    protocols = [[[stimulus] for stimulus in each] for each in stimuli]
+
+    def solved(times: np.ndarray, how: Scheme, by: Sequence[HalfStep]) -> list[Paced]:
+        return simulate_many(tissues, protocols, times, cell=cell, scheme=how, device=device, couplings=by, kept=kept)
+
+    coarse = solved(np.arange(0.0, last_ms, saved_ms), scheme, couplings)
+    # Once a wave has been everywhere, nothing is left to find out.
+    ends = [min(last_ms, PAST * float(np.nanmax(each.activation_ms, initial=0.0)) + PAST_MS) for each in coarse]
+    ways = _ways(scheme)
+    by_steps = [
+        solved(np.array([max(ends)]), how, [each.by_steps[number] for each in others]) for number, how in enumerate(ways)
+    ]
+    for number, (wave, other, until_ms) in enumerate(zip(coarse, others, ends, strict=True)):
+        times = np.arange(0.0, until_ms, saved_ms)
+        moments = seen_moments(
+            other.finest.to(device, torch.float32), other.finest_pulses, times, cell=cell, scheme=ways[0]
+        )  # fmt: skip
+        # The tissue's nodes come first on the halved one.
+        [finest] = told(moments, times, torch.from_numpy(kept[number]), [len(kept[number])])
+        shifts = converged_shifts(wave, tuple(_cut(each[number], until_ms) for each in by_steps), finest)
+        values = shifted(finest, wave, shifts, times_ms)
+        unshifted = np.zeros_like(shifts[0])
+        values[:, :1] = shifted(wave, wave, (unshifted, unshifted), times_ms[:1])
+        yield values
+
+
+def _ways(scheme: Scheme) -> list[Scheme]:
+    return [replace(scheme, mass="balanced", dt_ms=scheme.dt_ms * each) for each in STEPS]
+
+
+def _cut(wave: Paced, until_ms: float) -> Paced:
+    """As if it had been solved no further: others solved with it may take longer."""
+    return replace(wave, activation_ms=np.where(wave.activation_ms <= until_ms, wave.activation_ms, np.nan))
+
+
+def converged_shifts(coarse: Paced, by_steps: tuple[Paced, ...], finest: Paced) -> tuple[Shift, Shift]:
     """How late the true wave is, in ms, behind the finest and the coarse one.
 
     finest: on edges so short that its error is that of its steps. This is the same on any mesh, within a few percent: so it

@@ -180,24 +180,30 @@ def simulate_many(
     for numbers in alike.values():
         first = np.cumsum([0] + [domains[number].n_nodes for number in numbers])
         nodes = torch.from_numpy(np.concatenate([kept[number] + at for number, at in zip(numbers, first[:-1], strict=True)]))
-        frames, seen = [], None
-        for seen in _moments(
+        seen = _moments(
             joined([couplings[number] for number in numbers]).to(device, dtype),
             pulses([domains[number] for number in numbers], [protocols[number] for number in numbers]),
             times, cell, how, compiles, activated_mV, repolarised_mV, on_step, shortcuts,
-        ):  # fmt: skip
-            nodes = nodes.to(seen.v.device)
-            # Chosen and put in order where they were found: what leaves a GPU slowly is to be little, and ready.
-            frames.append(seen.v[nodes].float())
-        assert seen is not None  # there is at least one time
-        fields = torch.stack(frames).permute(2, 0, 1), *(each[nodes].float().T for each in seen.times_seen())
+        )  # fmt: skip
         parts = [len(kept[number]) for number in numbers]
-        for number, *each in zip(numbers, *(field.split(parts, dim=-1) for field in fields), strict=True):
-            values, activation, repolarisation = (part.contiguous().cpu().numpy() for part in each)
-            found[number] = Paced(
-                times_ms=times, values_mV=values, activation_ms=activation, repolarisation_ms=repolarisation
-            )
+        found |= dict(zip(numbers, told(seen, times, nodes, parts), strict=True))
     return [found[number] for number in range(len(domains))]
+
+
+def told(moments: Iterator[Seen], times: Float[np.ndarray, " time"], nodes: Tensor, parts: Sequence[int]) -> list[Paced]:
+    """All moments at these nodes, so many of each domain."""
+    frames, seen = [], None
+    for seen in moments:
+        nodes = nodes.to(seen.v.device)
+        # Chosen and put in order where they were found: what leaves a GPU slowly is to be little, and ready.
+        frames.append(seen.v[nodes].float())
+    assert seen is not None  # there is at least one time
+    fields = torch.stack(frames).permute(2, 0, 1), *(each[nodes].float().T for each in seen.times_seen())
+    names = "values_mV", "activation_ms", "repolarisation_ms"
+    return [
+        Paced(times_ms=times, **dict(zip(names, (part.contiguous().cpu().numpy() for part in each), strict=True)))
+        for each in zip(*(field.split(list(parts), dim=-1) for field in fields), strict=True)
+    ]
 
 
 def moments(

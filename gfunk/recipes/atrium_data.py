@@ -1,7 +1,7 @@
 """The paper's waves on left atria (A.3), with synthetic atria in place of its patients."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -9,14 +9,10 @@ from jaxtyping import Int
 
 from gfunk.atria.synthetic import left_atrium
 from gfunk.domain import Domain, cell_sizes, halved
-from gfunk.physics.converged import converged_shifts, shifted
-from gfunk.physics.monodomain import SCHEMES, Paced, Scheme, coupling, diffusivity, simulate_many
+from gfunk.physics.converged import converged_waves, finer
+from gfunk.physics.monodomain import SCHEMES, coupling, diffusivity
 from gfunk.recipes.tissue_data import Experiment, Pacing, TissueProblem
 from gfunk.store import Sample
-
-SAVED_STEPS = 4  # from one save to the next, of waves that are shifted: 0.2 ms
-PAST_MS = 3.0  # how much longer they are solved than they are needed
-FINEST_HALVINGS = 2  # of the edges waves are solved on elsewhere: 0.125 mm, less than a front across fibres is wide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +40,7 @@ class AtriumProblem(TissueProblem):
     # Measured fibres are rougher than a rule's: turned once more, from place to place, each atrium's by a standard deviation
     # of its own up to this, over a distance of its own (docs/fibres.md).
     rough_degrees: float = 0.0
-    # What is kept is the wave as edges and steps go to nothing. But the first state is solved as ever: it is what an
-    # operator starts from when it is used, and has to be found quickly.
-    is_converged: bool = False
+    is_converged: bool = False  # what is kept is the wave as edges and steps go to nothing, but for its first state
 
     def experiment(self, seed: int) -> Experiment:
         atrium_seed = seed if self.atrium_seed is None else self.atrium_seed
@@ -57,44 +51,30 @@ class AtriumProblem(TissueProblem):
         )  # fmt: skip
         # The tissue is what is kept, and nothing finer: what the solver knows and the operator can't would be noise to it.
         tissue = halved(kept, self.n_halvings)
+        stimuli = tuple(self.pacing.stimulus(tuple(kept.points[node].tolist())) for node in self._sites(kept, seed))
         return Experiment(
             seed=seed,
             tissue=tissue,
             coupling=coupling(tissue, self.pacing.scheme).to("cpu", torch.float32),
-            stimuli=tuple(self.pacing.stimulus(tuple(kept.points[node].tolist())) for node in self._sites(kept, seed)),
+            stimuli=stimuli,
             kept=kept,
             nearest=np.arange(kept.n_nodes),
+            finer=finer(tissue, stimuli, SCHEMES[self.pacing.scheme]) if self.is_converged else None,
         )
 
     def solved(self, experiments: Sequence[Experiment], device: str) -> Iterator[Sample]:
         if not self.is_converged:
-            return super().solved(experiments, device)
-        return (self._converged(each, device) for each in experiments)
-
-    def _converged(self, experiment: Experiment, device: str) -> Sample:
-        scheme = SCHEMES[self.pacing.scheme]
+            yield from super().solved(experiments, device)
+            return
         times = self.pacing.every_ms * np.arange(self.pacing.n_saves + 1)
-
-        def wave(n_halvings: int, scheme: Scheme, until_ms: float) -> Paced:
-            [paced] = simulate_many(
-                [halved(experiment.tissue, n_halvings)], [[[stimulus] for stimulus in experiment.stimuli]],
-                np.arange(0.0, until_ms, saved_ms), cell=self.pacing.cell, scheme=scheme, device=device,
-                kept=[experiment.nearest],
-            )  # fmt: skip
-            return paced
-
-        saved_ms, last_ms = SAVED_STEPS * scheme.dt_ms, self.pacing.first_ms + float(times[-1]) + PAST_MS
-        coarse = wave(0, scheme, last_ms)
-        # Once it has been everywhere, nothing is left to find out.
-        until_ms = min(last_ms, float(np.nanmax(coarse.activation_ms, initial=0.0)) + PAST_MS)
-        whole, half, quarter = (replace(scheme, mass="balanced", dt_ms=scheme.dt_ms * each) for each in (2, 1, 1 / 2))
-        by_steps = wave(0, whole, until_ms), wave(0, half, until_ms), wave(0, quarter, until_ms)
-        finest = wave(FINEST_HALVINGS, whole, until_ms)
-        shifts = converged_shifts(coarse, by_steps, finest)
-        values = shifted(finest, coarse, shifts, self.pacing.first_ms + times)
-        nothing = np.zeros_like(shifts[0])
-        values[:, :1] = shifted(coarse, coarse, (nothing, nothing), self.pacing.first_ms + times[:1])
-        return Sample(seed=experiment.seed, domain=experiment.kept, times=times, values=values)
+        waves = converged_waves(
+            [each.tissue for each in experiments], [each.stimuli for each in experiments],
+            [each.coupling for each in experiments], [each.finer for each in experiments if each.finer is not None],
+            [each.nearest for each in experiments], self.pacing.first_ms + times,
+            cell=self.pacing.cell, scheme=SCHEMES[self.pacing.scheme], device=device,
+        )  # fmt: skip
+        for each, values in zip(experiments, waves, strict=True):
+            yield Sample(seed=each.seed, domain=each.kept, times=times, values=values)
 
     def _sites(self, domain: Domain, seed: int) -> Int[np.ndarray, " _"]:
         """Nodes drawn by the area around them, none twice."""

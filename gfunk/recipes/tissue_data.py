@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 
 from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle, triangulated, voxel_means
+from gfunk.physics.converged import Finer
 from gfunk.physics.diffusion import HalfStep
 from gfunk.physics.monodomain import coupling, diffusivity, simulate_many
 from gfunk.physics.stimulus import Stimulus
@@ -60,6 +61,7 @@ class Experiment:
     stimuli: tuple[Stimulus, ...]  # one a trajectory
     kept: Domain
     nearest: Int[np.ndarray, " place"]  # the node of `tissue` whose value each point of `kept` takes
+    finer: Finer | None = None  # where the wave is wanted as edges and steps go to nothing
 
     @property
     def n_nodes(self) -> int:
