@@ -15,7 +15,18 @@ from torch import Tensor
 
 from gfunk.errors import InputError
 from gfunk.physics import cells
-from gfunk.physics.cells import MOVED_MV, Cell, Gate, MovingCells, TabulableCell, gate_table, ramp, stepped
+from gfunk.physics.cells import (
+    MOVED_MV,
+    Cell,
+    Gate,
+    MovingCells,
+    TabulableCell,
+    gate_table,
+    ramp,
+    step_tables,
+    stepped,
+    stepped_by_tables,
+)  # fmt: skip
 from gfunk.physics.models import CELLS
 from gfunk.physics.models.aliev_panfilov import AlievPanfilov
 from gfunk.physics.models.courtemanche import Courtemanche
@@ -592,11 +603,12 @@ def test_moving_cells_beat_as_those_stepped_by_formulas(cell: TabulableCell, ord
     pushes = torch.tensor([20.0, 50.0, 0.0], dtype=torch.float64)
     v = torch.full_like(pushes, cell.resting["v"])
     state = {name: torch.full_like(pushes, value) for name, value in cell.resting.items()}
-    moving = MovingCells(cell, v, 0.05, order)
+    moving, tables, by_tables = MovingCells(cell, v, 0.05, order), step_tables(cell, 0.05, order, v), state
     for number in range(200):
         push = pushes * (number < 40)
         state, v = stepped(cell, state, 0.05, push, order), moving.stepped(v, push)
-        assert (v - state["v"])[:2].abs().max() < 0.02
+        by_tables = stepped_by_tables(cell, tables, by_tables, push)
+        assert (v - state["v"])[:2].abs().max() < 0.02 and (by_tables["v"] - state["v"]).abs().max() < 0.02
     assert v[0] > -40 and v[1] > -40 and v[2] == cell.resting["v"]
 
 

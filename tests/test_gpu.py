@@ -20,7 +20,8 @@ from gfunk.operators.arrival import Arrival, ArrivalConfig
 from gfunk.operators.fronts import marched
 from gfunk.physics.monodomain import coupling, simulate_many
 from gfunk.physics.stimulus import Stimulus
-from gfunk.recipes.atrium_data import AtrialPacing
+from gfunk.recipes import atrium_data
+from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
 from gfunk.replay import Replay
 from gfunk.rollout import Adaptive
 from gfunk.store import read_sample
@@ -204,6 +205,15 @@ def test_first_waves_cut_out_on_a_gpu_are_those_of_a_cpu_and_do_not_depend_on_th
         np.testing.assert_allclose(got.values_mV, expected.values_mV, atol=0.05)
         np.testing.assert_allclose(got.activation_ms, expected.activation_ms, atol=1e-3)
         np.testing.assert_array_equal(solved("cuda", [stimulus])[0].values_mV, got.values_mV)
+
+
+def test_converged_waves_of_a_gpu_are_those_of_a_cpu(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(atrium_data, "left_atrium", lambda *_args, **_settings: strip(12.0, 4.0, 1.0))
+    monkeypatch.setenv("GFUNK_COMPILE", "0")
+    pacing = AtrialPacing(cell="mitchell-schaeffer", every_ms=2.0, n_saves=3)
+    problem = AtriumProblem(pacing=pacing, n_sites=2, n_halvings=0, is_converged=True)
+    on_cpu, on_gpu = (next(problem.solved([problem.experiment(0)], device)) for device in ("cpu", "cuda"))
+    np.testing.assert_allclose(on_gpu.values, on_cpu.values, atol=0.5)
 
 
 def test_a_dataset_made_on_a_gpu_is_that_of_a_cpu(tmp_path: Path):

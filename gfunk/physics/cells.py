@@ -109,6 +109,26 @@ def gate_table(cell: TabulableCell, dt_ms: float, like: Tensor, per_mV: int = 32
     return GateTable(tuple(sides[0]), lower.to(like), (upper - lower).to(like), per_mV)
 
 
+StepTables = list[tuple[float, GateTable]]
+
+
+def step_tables(cell: TabulableCell, dt_ms: float, order: int, like: Tensor) -> StepTables:
+    """As in `stepped`: for order 2, half a step leads to where the rates of the whole one are found."""
+    return [(step_ms, gate_table(cell, step_ms, like)) for step_ms in (dt_ms / 2, dt_ms)[-order:]]
+
+
+def stepped_by_tables(
+    cell: TabulableCell, tables: StepTables, state: dict[str, Tensor], stimulus: Tensor
+) -> dict[str, Tensor]:
+    """`stepped`, with gates read off the tables."""
+    later = state
+    for dt_ms, table in tables:
+        rates, gates = cell.other_rates(later), table.later(state, later["v"])
+        later = gates | {name: _soon(state[name], rate, dt_ms) for name, rate in rates.items()}
+        later["v"] = later["v"].add(stimulus, alpha=dt_ms)
+    return {name: later[name] for name in state}
+
+
 class MovingCells:
     """Steps cells from rest, which is taken to be steady, and holds the states of those that have left it: no other changes.
 
@@ -117,8 +137,7 @@ class MovingCells:
 
     def __init__(self, cell: TabulableCell, v: Tensor, dt_ms: float, order: int):
         self.cell, self.resting = cell, cell.resting
-        # As in `stepped`: for order 2, half a step leads to where the rates of the whole one are found.
-        self.tables = [(step_ms, gate_table(cell, step_ms, v)) for step_ms in (dt_ms / 2, dt_ms)[-order:]]
+        self.tables = step_tables(cell, dt_ms, order, v)
         self.has_left = torch.zeros_like(v, dtype=torch.bool)
         self.nodes = self.has_left.nonzero()[:, 0]
         self.others = {name: v[:0] for name in self.resting if name != "v"}
@@ -126,14 +145,11 @@ class MovingCells:
     def stepped(self, v: Tensor, stimulus: Tensor) -> Tensor:
         """v of all cells a step later."""
         self._leave(((v - self.resting["v"]).abs() > MOVED_MV) | (stimulus != 0))
-        state, pushes = {"v": v[self.nodes], **self.others}, stimulus[self.nodes]
-        later = state
-        for dt_ms, table in self.tables:
-            rates, gates = self.cell.other_rates(later), table.later(state, later["v"])
-            later = gates | {name: _soon(state[name], rate, dt_ms) for name, rate in rates.items()}
-            later["v"] = later["v"].add(pushes, alpha=dt_ms)
-        self.others = {name: later[name] for name in self.others}
-        return v.index_copy(0, self.nodes, later["v"])
+        state = {"v": v[self.nodes], **self.others}
+        later = stepped_by_tables(self.cell, self.tables, state, stimulus[self.nodes])
+        moved = later.pop("v")
+        self.others = later
+        return v.index_copy(0, self.nodes, moved)
 
     def _leave(self, moves: Tensor):
         nodes = (moves & ~self.has_left).nonzero()[:, 0]

@@ -21,7 +21,15 @@ from torch import Tensor
 from gfunk.domain import Domain, halved
 from gfunk.errors import InputError
 from gfunk.laplacian import Mass
-from gfunk.physics.cells import Cell, MovingCells, TabulableCell, stepped
+from gfunk.physics.cells import (
+    Cell,
+    MovingCells,
+    StepTables,
+    TabulableCell,
+    step_tables,
+    stepped,
+    stepped_by_tables,
+)
 from gfunk.physics.diffusion import (
     HalfStep,
     Solving,
@@ -160,7 +168,7 @@ def simulate_many(
     couplings: each domain's `coupling` with this scheme, if it was made before, perhaps on other cores.
     kept: the nodes of each domain to tell of, in this order; None: all.
     shortcuts: where steps are not compiled and the cell allows it, do almost the same in far fewer operations: gates are
-    read off tables, and cells at rest are not stepped (`cells.MovingCells`).
+    read off tables, and on a CPU cells at rest are not stepped (`cells.MovingCells`).
 
     Domains have equally many protocols and are stepped together, which pays on a GPU; none changes another's result.
     A node is activated when v first rises through activated_mV, repolarised when it then falls through repolarised_mV.
@@ -280,7 +288,7 @@ def _moments(
     # marking them, as dynamic=True makes variables of a cell's constants too, which takes a quarter longer. States are in
     # one row, nodes and trajectories alike: what steps one trajectory steps a hundred.
     is_gpu = device.type == "cuda"
-    react = stepped if is_gpu else _stepped_in_place
+    react: Callable[..., dict[str, Tensor]] = stepped if is_gpu else _stepped_in_place
     react = torch.compile(react, options=COMPILING if is_gpu else COMPILING | ONE_LOOP) if compiles else react
     # A GPU goes through memory once an iteration anyway. In parts, what is compiled doesn't depend on how many there are:
     # an atrium whose mesh needs one more would take a quarter of a minute more.
@@ -296,10 +304,15 @@ def _moments(
     names = list(model.resting)
     if names[0] != "v":
         raise InputError(f"the first state of {type(model).__name__} is {names[0]!r}, not its voltage, 'v'")
-    replay = Replay(is_gpu)
-    if shortcuts and isinstance(model, TabulableCell) and not compiles:
-        replay = Replay(False)  # each step has other cells than the last
-        moving, matrix = MovingCells(model, nothing.flatten(), dt, how.order), None if is_gpu else coupling_matrix(together)
+    replay, at_once = Replay(is_gpu), STEPS_AT_ONCE
+    tabulable = model if shortcuts and isinstance(model, TabulableCell) and not compiles else None
+    if tabulable is not None and is_gpu:
+        # All cells, as what is recorded is the same each time. A step not compiled has a thousand operations: recording many
+        # steps takes longer than it saves.
+        tables, at_once = step_tables(tabulable, dt, how.order, nothing), 1
+        react = partial(_stepped_by_tables, tabulable, tables)
+    elif tabulable is not None:
+        moving, matrix = MovingCells(tabulable, nothing.flatten(), dt, how.order), coupling_matrix(together)
         names, inferring = ["v"], torch.inference_mode()  # each operation takes a tenth less so
         react = inferring(lambda _cell, state, _dt, push, _order: {"v": moving.stepped(state["v"], push)})
         spread = inferring(partial(_spread, (partial(begun, matrix=matrix), partial(gone_on, matrix=matrix), _seen)))
@@ -341,7 +354,7 @@ def _moments(
             return
         # As many steps at once as are alike and lead to no asked time, but of few lengths: each length is recorded once.
         until = ceil(times[asked] / dt - 1e-9)
-        n_steps = STEPS_AT_ONCE if until - done >= STEPS_AT_ONCE and not currents.has_jump(done, STEPS_AT_ONCE) else 1
+        n_steps = at_once if until - done >= at_once and not currents.has_jump(done, at_once) else 1
         current, rough, any_rough = currents.of_step(done), currents.rough_at(done), currents.has_jump(done)
         starts = torch.tensor([(done + number) * dt for number in range(n_steps)], dtype=dtype, device=device)
         now = replay((n_steps, any_rough), partial(run, n_steps, any_rough), starts, current, rough, *now)
@@ -377,6 +390,12 @@ def _stepped_in_place(cell: Cell, state: dict[str, Tensor], dt_ms: float, stimul
     for name, later in stepped(cell, state, dt_ms, stimulus, order).items():
         state[name].copy_(later)
     return state
+
+
+def _stepped_by_tables(
+    cell: TabulableCell, tables: StepTables, _cell: Cell, state: dict[str, Tensor], _dt: float, stimulus: Tensor, _order: int
+) -> dict[str, Tensor]:
+    return stepped_by_tables(cell, tables, state, stimulus)
 
 
 def _spread(
