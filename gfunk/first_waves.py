@@ -17,7 +17,8 @@ from torch import Tensor
 from gfunk.activation import ACTIVE_MV
 from gfunk.batch import Batch
 from gfunk.domain import Domain, halved, make_domain
-from gfunk.operators.fronts import NEVER, marched
+from gfunk.operators.eikonal import marched
+from gfunk.operators.fronts import NEVER
 from gfunk.physics.diffusion import HalfStep, Solving
 from gfunk.physics.models import CELLS
 from gfunk.physics.monodomain import Paced, can_compile, coupling, seen_moments, simulate_many

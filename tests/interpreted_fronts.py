@@ -9,9 +9,10 @@ from problems import batch_of, turning_square
 from torch import Tensor
 
 from gfunk.batch import Batch
-from gfunk.operators import front_kernels, fronts
+from gfunk.operators import eikonal, front_kernels, fronts
 from gfunk.operators.arrival import ArrivalConfig
-from gfunk.operators.fronts import front_times, marched, met_on_the_way, rays_of, slowed_front, ways_across
+from gfunk.operators.eikonal import marched, rays_of, ways_across
+from gfunk.operators.fronts import front_times, met_on_the_way, slowed_front
 from gfunk.operators.gfunk import diffusion
 
 CONFIG = ArrivalConfig(speed=30.0, time_scale=0.1, ray_times=(0.002,))
@@ -28,7 +29,7 @@ def check_marched(batch: Batch, start: Tensor):
 def check_rays(batch: Batch, ahead: Tensor, only_forwards: bool):
     expected, triangles = (
         rays_of(ahead, batch, 30.0, only_forwards=only_forwards),
-        torch.stack(fronts._triangles(batch, ahead.dtype)),
+        torch.stack(eikonal._triangles(batch, ahead.dtype)),
     )
     ends, shares, lengths = front_kernels.rays(30.0 * ahead[..., 0], batch.ends, triangles, only_forwards)
     # Of two triangles with an end in common either may be chosen: the place is the same.
@@ -51,7 +52,7 @@ def check_solved(batch: Batch, u: Tensor):
     ahead, _ = front_times(u, batch, CONFIG)
     slowed = slowed_front(u, ahead, batch, CONFIG)
     met = met_on_the_way(u, slowed, batch, CONFIG)
-    fronts.solver = lambda ahead, **_: partial(front_kernels.solved, ahead[..., 0].argsort(-1))
+    eikonal.solver = fronts.solver = lambda ahead, **_: partial(front_kernels.solved, ahead[..., 0].argsort(-1))
     same(slowed_front(u, ahead, batch, CONFIG), slowed, 1e-3)
     same(met_on_the_way(u, slowed, batch, CONFIG), met, 1e-3)
 

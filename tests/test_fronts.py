@@ -22,24 +22,18 @@ from torch import Tensor
 from gfunk.corners import corners
 from gfunk.domain import Domain, make_domain, rectangle, refined
 from gfunk.operators.arrival import ArrivalConfig
+from gfunk.operators.eikonal import across, marched, rays_of, swept_across, ways_across
+from gfunk.operators.front_solver import solver, swept, with_itself
 from gfunk.operators.fronts import (
     LEAST_RISE,
     MOST_BENT,
     NEVER,
-    across,
     coarseness,
     front_times,
-    marched,
     met_on_the_way,
-    rays_of,
     slope_weights,
     slopes,
     slowed_front,
-    solver,
-    swept,
-    swept_across,
-    ways_across,
-    with_itself,
 )
 
 LATE = 1e4
@@ -431,7 +425,8 @@ def test_sweeps_come_to_what_factors_give_also_among_couplings_that_push(seed: i
         patch.setattr("gfunk.operators.fronts.SLOWED_ACCURACY", 1e-12)
         patch.setattr("gfunk.operators.fronts.MET_ACCURACY", 1e-12)
         factors = found()
-        patch.setattr("gfunk.operators.fronts.solver", lambda *_, **__: swept)
+        for module in ("eikonal", "fronts"):
+            patch.setattr(f"gfunk.operators.{module}.solver", lambda *_, **__: swept)
         sweeps = found()
     for one, other in zip(factors, sweeps, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7 * float(other.abs().max()))

@@ -17,7 +17,7 @@ from gfunk.evaluation import evaluate
 from gfunk.experiments import seeded_operator
 from gfunk.first_waves import FirstWave, first_waves_together, tissue_on
 from gfunk.operators.arrival import Arrival, ArrivalConfig
-from gfunk.operators.fronts import marched
+from gfunk.operators.eikonal import marched
 from gfunk.physics.monodomain import coupling, simulate_many
 from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes import atrium_data
@@ -125,7 +125,8 @@ def test_fronts_of_many_domains_arrive_on_a_gpu_when_they_do_on_a_cpu():
 
 @pytest.mark.parametrize("has_triton", [True, False])
 def test_slowed_fronts_of_a_gpu_are_those_of_a_cpu(has_triton: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("gfunk.operators.fronts.HAS_TRITON", has_triton)
+    for module in ("eikonal", "front_solver", "fronts"):
+        monkeypatch.setattr(f"gfunk.operators.{module}.HAS_TRITON", has_triton)
     for accuracy in ("SLOWED_ACCURACY", "MET_ACCURACY"):
         monkeypatch.setattr(f"gfunk.operators.fronts.{accuracy}", 1e-10)
     operator = Arrival(ArrivalConfig(speed=30.0, time_scale=0.1, ray_times=(0.002, 0.01)))

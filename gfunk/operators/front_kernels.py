@@ -26,7 +26,7 @@ def marched(
     ends: Int[Tensor, "domain node triangle 2"],
     ways: Float[Tensor, "5 domain node triangle"],
 ) -> Float[Tensor, "_ batch node"]:
-    """The earliest times from those given, none of which is negative, as `fronts.marched` has them."""
+    """The earliest times from those given, none of which is negative, as `eikonal.marched` has them."""
     now, ends, ways = start.clone(memory_format=torch.contiguous_format), ends.int().contiguous(), ways.contiguous()
     n_starts, n_batch, n_nodes = now.shape
     is_open = start > 0
@@ -78,7 +78,7 @@ def _march(
     before = tl.load(now + nodes, mask=is_node, other=0.0)
     found = before
     for _ in range(STEPS):
-        # As `fronts.across`. Others may write meanwhile: times only ever fall, and to the same.
+        # As `eikonal.across`. Others may write meanwhile: times only ever fall, and to the same.
         first = tl.load(now + first_ends, mask=is_way, other=1.0)
         second = tl.load(now + second_ends, mask=is_way, other=1.0)
         fall = first - second
@@ -100,7 +100,7 @@ def rays(
     triangles: Float[Tensor, "3 domain node triangle"],
     only_forwards: bool,
 ) -> tuple[Int[Tensor, "batch node 2"], Float[Tensor, "batch node 2"], Float[Tensor, "batch node 1"]]:
-    """Ends, shares and lengths of the rays of a front that comes so far, as `fronts.rays_of` finds them; 0 long where it
+    """Ends, shares and lengths of the rays of a front that comes so far, as `eikonal.rays_of` finds them; 0 long where it
     comes from nowhere."""
     n_batch, n_nodes = metric.shape
     found = ends.new_empty(n_batch, n_nodes, 2), metric.new_empty(n_batch, n_nodes, 2), metric.new_empty(n_batch, n_nodes, 1)
@@ -131,7 +131,7 @@ def _rays(
     height = tl.load(triangles + 2 * of_kind + at, mask=is_slot, other=0.0)
     first = tl.load(metric + first_ends, mask=is_slot, other=0.0)
     second = tl.load(metric + second_ends, mask=is_slot, other=0.0)
-    # As `fronts.place_left`.
+    # As `eikonal.place_left`.
     rise = second - first
     slack = side - rise * rise
     bend = -rise * tl.sqrt(height / (side * tl.maximum(slack, 1e-6 * side)))
