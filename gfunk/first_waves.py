@@ -38,9 +38,6 @@ COMPILED_FROM = 2e6
 COMPILED_PATCHES_FROM = {"cpu": 2e7, "cuda": 3e8}
 # Fewer nodes are stepped by one thread: on two idle cores two are no faster, on busy ones they were ten times slower.
 THREADED_FROM = 50_000
-# On a GPU a step that is not compiled takes thousands of launches, for one wave as for many: a CPU, which leaves most of its
-# work out, ends sooner with so few.
-FEW_WAVES = 4
 # On a device, of all sites together: a few GB each.
 STEPPED_AT_ONCE, MARCHED_AT_ONCE = 4_000_000, 2_000_000
 # Nodes that fill up to so many: a CPU steps those at the end of a row by other instructions, which round otherwise.

@@ -16,7 +16,7 @@ from gfunk.domain import Domain
 from gfunk.doubts import doubts_of_waves
 from gfunk.errors import InputError
 from gfunk.experiments import active_from
-from gfunk.first_waves import FEW_WAVES, FirstWave, Solve, compiling_pays, first_waves, first_waves_together
+from gfunk.first_waves import FirstWave, Solve, compiling_pays, first_waves, first_waves_together
 from gfunk.foretelling import foretold, foretold_arrivals
 from gfunk.norms import relative_energy, relative_l2
 from gfunk.operators.arrival import Arrival
@@ -265,13 +265,13 @@ def _first_waves(
     solve: Solve = simulate_many,
 ) -> list[FirstWave]:
     pacing, stimuli = ready.problem.pacing, [stimulus_at(ready, sites) for sites in places]
-    if ready.device.type != "cpu" and (compiles or len(places) > FEW_WAVES):
+    if ready.device.type != "cpu":
         firsts = first_waves_together(
             ready.even, ready.batch, stimuli, times_ms, pacing, ready.tissue_there, compiles=compiles
         )
     else:
         firsts = first_waves(
-            ready.even, ready.batch_here, stimuli, times_ms, pacing, ready.problem.n_halvings, whole=ready.solving,
+            ready.even, ready.batch, stimuli, times_ms, pacing, ready.problem.n_halvings, whole=ready.solving,
             compiles=compiles, solve=solve,
         )  # fmt: skip
     for first, sites in zip(firsts, places, strict=True):

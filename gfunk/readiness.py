@@ -70,17 +70,12 @@ class Ready:
     @cached_property
     def coupling(self) -> HalfStep:
         """Of `tissue`. Only to cut patches out of it on a GPU, to compare, or to compile its steps."""
-        return coupling(self.tissue, self.problem.pacing.scheme)
+        return coupling(self.tissue, self.problem.pacing.scheme, self.solving)
 
     @cached_property
     def tissue_there(self) -> Tissue:
         """`tissue` on the device, for patches to be cut out of it."""
         return tissue_on(self.device, self.even, self.tissue, self.coupling)
-
-    @cached_property
-    def batch_here(self) -> Batch:
-        """`batch` on the CPU, which solves few waves sooner than a GPU."""
-        return self.batch.to("cpu")
 
     @property
     def first_ms(self) -> float:

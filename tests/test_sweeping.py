@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import relabelled
@@ -17,15 +16,12 @@ from scipy.sparse.csgraph import dijkstra
 from toy_surfaces import egg, write_untrained
 
 import gfunk
-from gfunk import prediction, sweeping
-from gfunk.batch import Batch
+from gfunk import sweeping
 from gfunk.cli import main
 from gfunk.domain import Domain, cell_sizes
 from gfunk.errors import InputError
 from gfunk.files.reading import read_mesh
 from gfunk.files.vtk_write import write_vtp
-from gfunk.first_waves import FEW_WAVES, FirstWave
-from gfunk.physics.stimulus import Stimulus
 from gfunk.prediction import predicted, predicted_activation
 from gfunk.readiness import Ready, made_ready
 from gfunk.sites import site_at
@@ -94,32 +90,6 @@ def test_an_operator_that_sees_waves_together_tells_of_each_what_it_would_alone(
     places = [np.array([site_at(ready.domain, site)]) for site in SITES]
     found = predicted_activation(ready, places, sweep_times(UNTIL_MS), at_once=3)
     assert same(found, waves.activation_ms)
-
-
-@pytest.mark.parametrize(
-    ("n_waves", "compiles", "way"),
-    [(1, None, "here"), (FEW_WAVES, False, "here"), (FEW_WAVES + 1, None, "there"), (1, True, "there")],
-)
-def test_a_gpu_leaves_few_waves_to_the_cpu_unless_its_steps_are_compiled(
-    ready: Ready, monkeypatch: pytest.MonkeyPatch, n_waves: int, compiles: bool | None, way: str
-):
-    called, at_rest = [], np.full((1, ready.even.n_nodes), np.nan, dtype=np.float32)
-    wave = FirstWave(times_ms=np.array([10.0]), values_mV=at_rest, activation_ms=at_rest[0], n_stepped=0)
-
-    def called_as(name: str):
-        def first_waves(_domain: Domain, batch: Batch, stimuli: list[Stimulus], *_: Any, **__: Any) -> list[FirstWave]:
-            called.append((name, batch.points.device.type))
-            return [wave] * len(stimuli)
-
-        return first_waves
-
-    monkeypatch.setattr(prediction, "first_waves", called_as("here"))
-    monkeypatch.setattr(prediction, "first_waves_together", called_as("there"))
-    # A batch without values stands for one on a GPU.
-    far = replace(ready, device=torch.device("cuda"), batch=ready.batch.to("meta"))
-    vars(far).update(batch_here=ready.batch, tissue_there=None)
-    prediction._first_waves(far, [surface().points[:1]] * n_waves, wave.times_ms, compiles)
-    assert called == [(way, "cpu" if way == "here" else "meta")]
 
 
 def test_the_order_of_sites_orders_the_waves_and_no_more(ready: Ready, waves: Sweep):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from math import expm1
 from typing import Protocol, runtime_checkable
 
@@ -67,6 +68,7 @@ def stepped(
 # What follows steps cells in fewer operations, for where nothing is compiled: there each takes microseconds, however little
 # it does, and a step has hundreds.
 
+HAS_TRITON = find_spec("triton") is not None
 TABLE_MV = (-128, 128)
 MOVED_MV = 1e-3
 
@@ -83,12 +85,17 @@ class GateTable:
 
     def later(self, state: dict[str, Tensor], v: Tensor) -> dict[str, Tensor]:
         """These gates a step later, with target and rate held at v; beyond the table, at its end."""
+        gates = torch.stack([state[name] for name in self.names])
+        if v.is_cuda and HAS_TRITON:
+            from gfunk.physics.step_kernels import gates_later
+
+            later = gates_later(v, gates, self.lower, self.gain, *TABLE_MV, self.per_mV)
+            return dict(zip(self.names, later.unbind(), strict=True))
         place = v.clamp(*TABLE_MV) * self.per_mV
         whole = place.floor()
         # What is not a number is in no interval: any will do, it stays what it is.
         interval = (whole.int() - TABLE_MV[0] * self.per_mV).clamp(0, self.lower.shape[1] - 1)
         found = torch.addcmul(self.lower.index_select(1, interval), self.gain.index_select(1, interval), place - whole)
-        gates = torch.stack([state[name] for name in self.names])
         return dict(zip(self.names, torch.lerp(gates, *found.chunk(2)).unbind(), strict=True))
 
 

@@ -83,20 +83,24 @@ class HalfStep:
         return torch.tensor(found, dtype=self.couplings.dtype, device=self.couplings.device)
 
 
-def half_step(domain: Domain, dt: float, mass: Mass = "consistent") -> HalfStep:
-    """The matrix of half a step of length dt / 2, and bounds of its eigenvalues."""
+def half_step(domain: Domain, dt: float, mass: Mass = "consistent", known: Solving | None = None) -> HalfStep:
+    """The matrix of half a step of length dt / 2, and bounds of its eigenvalues, unless they are known."""
     blocks = element_matrices(domain, mass) if domain.has_cells else None
     matrices = assembled(domain, *blocks) if blocks else knn_laplacian(domain)
     matrix = csr_array(matrices.mass + dt / 2 * matrices.stiffness)
     diagonal = matrix.diagonal()
-    smallest, largest = _bounds_of_cells(*blocks, matrix, dt) if blocks else _bounds_of_graph(matrix)
-    stiffest = dt / 2 * (_stiffest_cell(*blocks) if blocks else _stiffest_node(matrices))
+    if known is None:
+        smallest, largest = _bounds_of_cells(*blocks, matrix, dt) if blocks else _bounds_of_graph(matrix)
+        stiffest = dt / 2 * (_stiffest_cell(*blocks) if blocks else _stiffest_node(matrices))
+        bounds = _rounded(smallest, largest, stiffest)
+    else:
+        bounds = {name: getattr(known, name) for name in ("smallest", "largest", "stiffest")}
     neighbors, entries = off_diagonal_rows([matrix, matrices.stiffness])
     return HalfStep(
         neighbors=torch.from_numpy(neighbors.astype(np.int32)),
         couplings=torch.from_numpy(entries[0] / diagonal),
         pulls=torch.from_numpy(-dt / 2 * entries[1] / diagonal),
-        **_rounded(smallest, largest, stiffest),
+        **bounds,
     )
 
 

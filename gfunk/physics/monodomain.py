@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from math import ceil, floor
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -22,6 +21,7 @@ from gfunk.domain import Domain, halved
 from gfunk.errors import InputError
 from gfunk.laplacian import Mass
 from gfunk.physics.cells import (
+    HAS_TRITON,
     Cell,
     MovingCells,
     StepTables,
@@ -113,10 +113,10 @@ class Seen(NamedTuple):
         return activation, repolarisation
 
 
-def coupling(domain: Domain, scheme: str | Scheme = "accurate") -> HalfStep:
-    """What the domain's nodes mean to each other in a step of this scheme."""
+def coupling(domain: Domain, scheme: str | Scheme = "accurate", known: Solving | None = None) -> HalfStep:
+    """What the domain's nodes mean to each other in a step of this scheme. known: `solving` of it, where that was found."""
     how = _known(SCHEMES, scheme, "scheme")
-    return half_step(domain, how.dt_ms, how.mass)
+    return half_step(domain, how.dt_ms, how.mass, known)
 
 
 def solving(domain: Domain, scheme: str | Scheme, n_halvings: int) -> Solving:
@@ -293,6 +293,10 @@ def _moments(
     # A GPU goes through memory once an iteration anyway. In parts, what is compiled doesn't depend on how many there are:
     # an atrium whose mesh needs one more would take a quarter of a minute more.
     parts: tuple[Callable[..., Any], ...] = (begun, gone_on, _seen)
+    if is_gpu and HAS_TRITON and not compiles:
+        from gfunk.physics import step_kernels
+
+        parts = step_kernels.begun, step_kernels.gone_on, _seen
     if compiles and is_gpu:
         parts = tuple(torch.compile(part, dynamic=True, options=COMPILING) for part in parts)
     spread = partial(_spread, parts)
@@ -381,7 +385,7 @@ def can_compile(device: torch.device) -> bool:
     if os.environ.get("GFUNK_COMPILE") == "0":
         return False
     if device.type == "cuda":
-        return find_spec("triton") is not None
+        return HAS_TRITON
     return shutil.which(os.environ.get("CXX", "g++")) is not None or shutil.which("clang++") is not None
 
 

@@ -10,10 +10,11 @@ import pytest
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="no Triton here: `pip install triton` to try the kernels on a CPU")
-def test_kernels_of_fronts_find_what_a_cpu_does():
+@pytest.mark.parametrize("program", ["interpreted_fronts.py", "interpreted_steps.py"])
+def test_kernels_find_what_a_cpu_does(program: str):
     # In its own process: what is interpreted in one never runs on a GPU.
-    program = Path(__file__).parent / "interpreted_fronts.py"
     ended = subprocess.run(
-        [sys.executable, str(program)], env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True
-    )
+        [sys.executable, str(Path(__file__).parent / program)], env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True, text=True,
+    )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
