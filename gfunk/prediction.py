@@ -20,7 +20,8 @@ from gfunk.first_waves import FirstWave, Solve, compiling_pays, first_waves, fir
 from gfunk.foretelling import foretold, foretold_arrivals
 from gfunk.norms import relative_energy, relative_l2
 from gfunk.operators.arrival import Arrival
-from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.converged import converged_waves, finer
+from gfunk.physics.monodomain import SCHEMES, Paced, simulate_many
 from gfunk.readiness import Ready, Stage, Stages, made_ready, stimulus_at
 from gfunk.sites import said_place, site_at
 from gfunk.trust import Bounds, said
@@ -188,18 +189,25 @@ def predicted_activation(
 def compared(
     ready: Ready, prediction: Prediction, *, compiles: bool | None = None, on_step: Callable[[int], None] = lambda _: None
 ) -> Comparison:
-    """The same wave by the solver all the way, on the tissue its model would have been trained on."""
-    pacing, times = ready.problem.pacing, prediction.times_ms
+    """The same wave by the solver all the way, on the tissue its model would have been trained on; for a model of converged
+    waves, as edges and steps go to nothing."""
+    pacing, times, stimulus = ready.problem.pacing, prediction.times_ms, stimulus_at(ready, prediction.sites)
     # Made here, as that is not what is timed.
-    tissue, step = ready.tissue, ready.coupling
+    tissue, step, scheme = ready.tissue, ready.coupling, SCHEMES[pacing.scheme]
+    other = finer(tissue, [stimulus], scheme) if ready.problem.is_converged else None
     if compiles is None:
         compiles = compiling_pays(tissue.n_nodes, float(times[-1]), ready.device)
 
-    def solved(until: Float[np.ndarray, " time"]):
-        return simulate_many(
-            [tissue], [[[stimulus_at(ready, prediction.sites)]]], until, cell=pacing.cell, scheme=pacing.scheme,
-            device=ready.device, compiles=compiles, activated_mV=ACTIVE_MV, couplings=[step], on_step=on_step,
-        )[0]  # fmt: skip
+    def solved(until: Float[np.ndarray, " time"]) -> Paced:
+        how = {"cell": pacing.cell, "scheme": scheme, "device": ready.device, "compiles": compiles, "on_step": on_step}
+        if other is None:
+            [wave] = simulate_many([tissue], [[[stimulus]]], until, couplings=[step], activated_mV=ACTIVE_MV, **how)
+        else:
+            [wave] = converged_waves(
+                [tissue], [[stimulus]], [step], [other], [np.arange(ready.even.n_nodes)], until,
+                first_ms=ready.first_ms, activated_mV=ACTIVE_MV, **how,
+            )  # fmt: skip
+        return wave
 
     if compiles:
         # Neither is compiling.

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import batch_of, random_rotation, relabelled, shaken_box, turned
-from toy_surfaces import ACROSS, EDGE_MM, egg, fibrous, strip, write_untrained
+from toy_surfaces import ACROSS, EDGE_MM, PROBLEM, egg, fibrous, strip, write_untrained
 
 from gfunk import foretelling, load_pretrained, readiness
 from gfunk.activation import ACTIVE_MV
@@ -24,7 +24,7 @@ from gfunk.evaluation import evaluate
 from gfunk.foretelling import AT_REST, BEHIND_MS, FADING_MS, UNFELT
 from gfunk.laplacian import laplacian
 from gfunk.operators.arrival import Arrival
-from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.monodomain import Scheme, simulate_many
 from gfunk.prediction import Prediction, asked_times, carried_back, compared, predict, predicted
 from gfunk.prediction_report import shown_moments
 from gfunk.readiness import Ready, made_ready
@@ -290,6 +290,29 @@ def test_the_solvers_own_wave_is_found_faultless(ready: Ready, wave: Prediction)
     )  # fmt: skip
     alone = compared(ready, replace(wave, even_mV=np.concatenate([wave.even_mV[~is_asked], rolled_out(ready, wave)])))
     assert alone.rel_l2 == pytest.approx(evaluate(ready.operator, data, ready.variant.integrator).rel_l2, rel=1e-3)
+
+
+def test_a_model_of_converged_waves_is_compared_with_those(tmp_path: Path):
+    pacing, times = replace(PROBLEM.pacing, scheme="accurate", cell="mitchell-schaeffer"), asked_times(20.0, 2.5)
+    converged = replace(PROBLEM, pacing=pacing, is_converged=True)
+    converged = made_ready(surface(), write_untrained(tmp_path, problem=converged), cache=None)
+    ready = replace(converged, problem=replace(converged.problem, is_converged=False))
+    (wave,) = predicted(ready, [[100]], times)
+    usual, steps = compared(ready, wave, compiles=False), []
+    found = compared(converged, wave, compiles=False, on_step=steps.append)
+    is_early, arrived = times <= 10.0, usual.truth_activation_ms > 10.0
+    # It begins as the solver does, and parts from it as edges and steps make that late or early.
+    assert np.allclose(found.truth_mV[is_early], usual.truth_mV[is_early], atol=1e-3)
+    x, y, z = surface().points[100].tolist()
+    (finer,) = simulate_many(
+        [halved(surface(), 2)], [[[pacing.stimulus((x, y, z))]]], times, cell=pacing.cell, compiles=False,
+        scheme=Scheme(dt_ms=0.05, mass="balanced"), activated_mV=ACTIVE_MV, kept=[np.arange(surface().n_nodes)],
+    )  # fmt: skip
+    usually_late, late = (
+        np.nanmean(np.abs(each.truth_activation_ms - finer.activation_ms[0])[arrived]) for each in (usual, found)
+    )
+    assert late < usually_late / 3 and found.rel_l2 != usual.rel_l2
+    assert steps == sorted(steps) and len(steps) > 10
 
 
 def test_the_short_way_is_the_long_one(run: Path, wave: Prediction, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

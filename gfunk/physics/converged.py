@@ -1,6 +1,6 @@
 """Waves as edges and steps go to nothing, from waves solved with some."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,22 +49,31 @@ def converged_waves(
     kept: Sequence[Int[np.ndarray, " _"]],
     times_ms: Float[np.ndarray, " time"],
     *,
+    first_ms: float,
     cell: str,
     scheme: Scheme,
-    device: str,
-) -> Iterator[Float[np.ndarray, "trajectory time _"]]:
-    """v of each tissue at the kept nodes and these times. The first is solved as ever, on the tissue in the scheme's steps:
-    it is what an operator starts from when it is used, and has to be found quickly.
+    device: torch.device | str,
+    compiles: bool | None = None,
+    activated_mV: float = -20.0,
+    on_step: Callable[[int], None] = lambda _: None,
+) -> Iterator[Paced]:
+    """What happens in each tissue, at the kept nodes. Up to first_ms it is solved as ever, on the tissue in the scheme's
+    steps: that is what an operator starts from when it is used, and has to be found quickly.
 
-    couplings: of the tissues with the scheme.
+    couplings: of the tissues with the scheme. on_step: of the finest wave, which takes the longest, in steps of the scheme.
     """
     last_ms, saved_ms = float(times_ms[-1]) + PAST_MS, SAVED_STEPS * scheme.dt_ms
     protocols = [[[stimulus] for stimulus in each] for each in stimuli]
 
     def solved(times: np.ndarray, how: Scheme, by: Sequence[HalfStep]) -> list[Paced]:
-        return simulate_many(tissues, protocols, times, cell=cell, scheme=how, device=device, couplings=by, kept=kept)
+        return simulate_many(
+            tissues, protocols, times, cell=cell, scheme=how, device=device, couplings=by, kept=kept, compiles=compiles,
+            activated_mV=activated_mV,
+        )  # fmt: skip
 
-    coarse = solved(np.arange(0.0, last_ms, saved_ms), scheme, couplings)
+    evenly, early = np.arange(0.0, last_ms, saved_ms), times_ms[times_ms <= first_ms]
+    all_times = np.union1d(evenly, early)
+    coarse = solved(all_times, scheme, couplings)
     # Once a wave has been everywhere, nothing is left to find out.
     ends = [min(last_ms, PAST * float(np.nanmax(each.activation_ms, initial=0.0)) + PAST_MS) for each in coarse]
     ways = _ways(scheme)
@@ -74,19 +83,25 @@ def converged_waves(
     for number, (wave, other, until_ms) in enumerate(zip(coarse, others, ends, strict=True)):
         times = np.arange(0.0, until_ms, saved_ms)
         moments = seen_moments(
-            other.finest.to(device, torch.float32), other.finest_pulses, times, cell=cell, scheme=ways[0]
+            other.finest.to(device, torch.float32), other.finest_pulses, times, cell=cell, scheme=ways[0],
+            compiles=compiles, activated_mV=activated_mV, on_step=lambda done: on_step(round(done * STEPS[0])),
         )  # fmt: skip
         # The tissue's nodes come first on the halved one.
         [finest] = told(moments, times, torch.from_numpy(kept[number]), [len(kept[number])])
         shifts = converged_shifts(wave, tuple(_cut(each[number], until_ms) for each in by_steps), finest)
-        values = shifted(finest, wave, shifts, times_ms)
-        unshifted = np.zeros_like(shifts[0])
-        values[:, :1] = shifted(wave, wave, (unshifted, unshifted), times_ms[:1])
-        yield values
+        even = replace(wave, times_ms=evenly, values_mV=wave.values_mV[:, np.isin(all_times, evenly)])
+        later = shifted(finest, even, shifts, times_ms[len(early) :])
+        yield Paced(
+            times_ms=times_ms,
+            values_mV=np.concatenate([wave.values_mV[:, np.isin(all_times, early)], later], axis=1),
+            activation_ms=np.where(wave.activation_ms <= first_ms, wave.activation_ms, wave.activation_ms + shifts[1]),
+            repolarisation_ms=wave.repolarisation_ms + shifts[1],
+        )
 
 
 def _ways(scheme: Scheme) -> list[Scheme]:
-    return [replace(scheme, mass="balanced", dt_ms=scheme.dt_ms * each) for each in STEPS]
+    """Of order 2, as `converged_shifts` takes them to be."""
+    return [replace(scheme, mass="balanced", order=2, dt_ms=scheme.dt_ms * each) for each in STEPS]
 
 
 def _cut(wave: Paced, until_ms: float) -> Paced:
@@ -116,10 +131,10 @@ def shifted(
     waves are at evenly spaced times.
     """
     until_ms = finest.times_ms[-1] - np.abs(shifts[0]).max()
-    return np.stack(
-        [_later(finest, time, shifts[0]) if time <= until_ms else _later(coarse, time, shifts[1]) for time in times_ms],
-        axis=1,
-    )
+    found = np.empty((*shifts[0].shape[:1], len(times_ms), *shifts[0].shape[1:]), dtype=np.float32)
+    for number, time in enumerate(times_ms):
+        found[:, number] = _later(finest, time, shifts[0]) if time <= until_ms else _later(coarse, time, shifts[1])
+    return found
 
 
 def _later(wave: Paced, time_ms: float, shift_ms: Shift) -> Float[np.ndarray, "trajectory node"]:

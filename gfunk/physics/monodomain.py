@@ -257,13 +257,14 @@ def seen_moments(
     activated_mV: float = -20.0,
     repolarised_mV: float = -70.0,
     shortcuts: bool = False,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Seen]:
     """The asked times one by one, of domains that were joined before, and pulses into their nodes: where and as precisely
     as `together` is, and left there."""
     how = _known(SCHEMES, scheme, "scheme")
     times = _checked_times(times_ms, how)
     return _moments(
-        together, given, times, cell, how, compiles, activated_mV, repolarised_mV, lambda _: None, shortcuts
+        together, given, times, cell, how, compiles, activated_mV, repolarised_mV, on_step, shortcuts
     )  # fmt: skip
 
 

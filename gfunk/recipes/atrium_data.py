@@ -71,10 +71,10 @@ class AtriumProblem(TissueProblem):
             [each.tissue for each in experiments], [each.stimuli for each in experiments],
             [each.coupling for each in experiments], [each.finer for each in experiments if each.finer is not None],
             [each.nearest for each in experiments], self.pacing.first_ms + times,
-            cell=self.pacing.cell, scheme=SCHEMES[self.pacing.scheme], device=device,
+            first_ms=self.pacing.first_ms, cell=self.pacing.cell, scheme=SCHEMES[self.pacing.scheme], device=device,
         )  # fmt: skip
-        for each, values in zip(experiments, waves, strict=True):
-            yield Sample(seed=each.seed, domain=each.kept, times=times, values=values)
+        for each, wave in zip(experiments, waves, strict=True):
+            yield Sample(seed=each.seed, domain=each.kept, times=times, values=wave.values_mV)
 
     def _sites(self, domain: Domain, seed: int) -> Int[np.ndarray, " _"]:
         """Nodes drawn by the area around them, none twice."""

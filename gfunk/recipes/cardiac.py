@@ -313,7 +313,7 @@ atria_converged = Recipe(
     n_test=12,
     variants=(
         replace(
-            _ours(replace(OUR_TRAINING, epochs=60, batch_size=4, learning_rate=5e-4, n_sizes=4, validation_stride=5)),
+            _ours(replace(OUR_TRAINING, epochs=300, batch_size=4, learning_rate=5e-4, n_sizes=4, validation_stride=5)),
             starts_from="atria",
         ),
     ),

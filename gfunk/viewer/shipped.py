@@ -39,6 +39,8 @@ class ModelPredictor:
         if compiles:
             pacing = ready.problem.pacing
             self.solver.prepare(ready.tissue, ready.coupling, pacing.cell, pacing.scheme)
+        elif ready.device.type != "cpu":
+            _ = ready.tissue_there  # or the first click waits for it
         return ready
 
     def predicted(self, ready: Ready, sites: Sequence[Site], say: Say, show: Show) -> Wave:
