@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from gfunk.exporting.trajectories import as_xarray
     from gfunk.operators.gfunk import GFuNK, GFuNKConfig, PaperGFuNK, PaperGFuNKConfig
     from gfunk.operators.modes import ExactModes, ExactModesConfig
-    from gfunk.physics.monodomain import Paced, diffusivity, simulate, simulate_many
+    from gfunk.physics.monodomain import simulate, simulate_many
+    from gfunk.physics.schemes import diffusivity
     from gfunk.physics.stimulus import Stimulus
+    from gfunk.physics.waves import Paced
     from gfunk.prediction import Prediction, predict
     from gfunk.pretrained import load_pretrained
     from gfunk.runs import load_run
@@ -32,14 +34,14 @@ _WITH_TORCH = {
     "ExactModesConfig": "operators.modes",
     "GFuNK": "operators.gfunk",
     "GFuNKConfig": "operators.gfunk",
-    "Paced": "physics.monodomain",
+    "Paced": "physics.waves",
     "PaperGFuNK": "operators.gfunk",
     "PaperGFuNKConfig": "operators.gfunk",
     "Prediction": "prediction",
     "Stimulus": "physics.stimulus",
     "Sweep": "sweeping",
     "as_xarray": "exporting.trajectories",
-    "diffusivity": "physics.monodomain",
+    "diffusivity": "physics.schemes",
     "load_pretrained": "pretrained",
     "load_run": "runs",
     "pack": "batch",

@@ -8,7 +8,7 @@ from gfunk.activation import ACTIVE_MV
 from gfunk.atria.anatomy import STRAY_HOLE
 from gfunk.batch import Batch
 from gfunk.domain import Domain
-from gfunk.physics.monodomain import diffusivity
+from gfunk.physics.schemes import diffusivity
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.surface import boundary_loops, dot, main_tangents, opposite_sides, perimeters, triangle_normals
 from gfunk.trust import SMOOTH_TURN, Trust, strange_shape, strange_start

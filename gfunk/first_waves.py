@@ -19,10 +19,13 @@ from gfunk.batch import Batch
 from gfunk.domain import Domain, halved, make_domain
 from gfunk.operators.eikonal import marched
 from gfunk.operators.fronts import NEVER
+from gfunk.physics.compiling import can_compile
 from gfunk.physics.diffusion import HalfStep, Solving
 from gfunk.physics.models import CELLS
-from gfunk.physics.monodomain import Paced, can_compile, coupling, seen_moments, simulate_many
+from gfunk.physics.monodomain import seen_moments, simulate_many
+from gfunk.physics.schemes import coupling
 from gfunk.physics.stimulus import Pulses, Stimulus, stimulated_nodes
+from gfunk.physics.waves import Paced
 from gfunk.recipes.tissue_data import Pacing
 from gfunk.surface import edge_lengths
 

@@ -21,9 +21,12 @@ from gfunk.first_waves import FirstWave, first_waves, first_waves_together, tiss
 from gfunk.frontier import NOTHING, Comparison, Cost, Method
 from gfunk.laplacian import Laplacian
 from gfunk.operators.make import n_parameters
+from gfunk.physics.compiling import can_compile
 from gfunk.physics.diffusion import HalfStep
-from gfunk.physics.monodomain import SCHEMES, Paced, Scheme, can_compile, coupling, simulate_many, solving
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import SCHEMES, Scheme, coupling, solving
 from gfunk.physics.stimulus import Stimulus
+from gfunk.physics.waves import Paced
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import Variant
 from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, FlatPacing, RectangleProblem

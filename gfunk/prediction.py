@@ -21,7 +21,9 @@ from gfunk.foretelling import foretold, foretold_arrivals
 from gfunk.norms import relative_energy, relative_l2
 from gfunk.operators.arrival import Arrival
 from gfunk.physics.converged import converged_waves, finer
-from gfunk.physics.monodomain import SCHEMES, Paced, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import SCHEMES
+from gfunk.physics.waves import Paced
 from gfunk.readiness import Ready, Stage, Stages, made_ready, stimulus_at
 from gfunk.sites import said_place, site_at
 from gfunk.trust import Bounds, said

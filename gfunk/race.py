@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gfunk.errors import InputError
-from gfunk.physics.monodomain import SCHEMES
+from gfunk.physics.schemes import SCHEMES
 from gfunk.rivals.sheet import Sheet, as_argument
 
 SCRIPTS = Path(__file__).parent / "rivals"

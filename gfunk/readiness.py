@@ -24,7 +24,7 @@ from gfunk.first_waves import Tissue, tissue_on
 from gfunk.laplacian import Laplacian
 from gfunk.nearest import OntoSurface, nearest_on_triangles
 from gfunk.physics.diffusion import HalfStep, Solving
-from gfunk.physics.monodomain import coupling, solving
+from gfunk.physics.schemes import coupling, solving
 from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import Variant

@@ -15,7 +15,7 @@ from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle
 from gfunk.errors import InputError
 from gfunk.experiments import seeded_operator
 from gfunk.laplacian import Laplacian
-from gfunk.physics.monodomain import diffusivity
+from gfunk.physics.schemes import diffusivity
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import Recipe, RecipeProblem, Variant

@@ -10,7 +10,8 @@ from gfunk.bench import measured_ceilings
 from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle
 from gfunk.physics.diffusion import joined
 from gfunk.physics.models import CELLS
-from gfunk.physics.monodomain import SCHEMES, coupling, diffusivity, moments
+from gfunk.physics.monodomain import moments
+from gfunk.physics.schemes import SCHEMES, coupling, diffusivity
 from gfunk.physics.stimulus import Stimulus
 
 CELL = "courtemanche-af"

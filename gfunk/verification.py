@@ -16,8 +16,10 @@ from gfunk.laplacian import Mass, fem_laplacian
 from gfunk.physics.cells import Cell, Gate, stepped
 from gfunk.physics.models import CELLS
 from gfunk.physics.models.mitchell_schaeffer import MitchellSchaeffer
-from gfunk.physics.monodomain import Paced, Scheme, diffusivity, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import Scheme, diffusivity
 from gfunk.physics.stimulus import Stimulus, stimulated_nodes
+from gfunk.physics.waves import Paced
 from gfunk.verification_pictures import (
     activation_picture,
     convergence_picture,

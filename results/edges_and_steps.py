@@ -13,7 +13,8 @@ import torch
 
 from gfunk.console import bar, show
 from gfunk.domain import halved
-from gfunk.physics.monodomain import Scheme, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import Scheme
 from gfunk.recipes.book import recipe_named
 from gfunk.records import record
 

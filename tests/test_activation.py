@@ -17,7 +17,8 @@ from gfunk.activation import (
     cross_correlation,
 )
 from gfunk.domain import fibre_tensors, make_domain, rectangle
-from gfunk.physics.monodomain import diffusivity, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import diffusivity
 from gfunk.physics.stimulus import Stimulus
 
 THRESHOLD = 45 / 105

@@ -7,7 +7,7 @@ import pytest
 from toy_surfaces import strip
 
 from gfunk.atria.synthetic import synthetic_atrium
-from gfunk.physics.monodomain import diffusivity
+from gfunk.physics.schemes import diffusivity
 from gfunk.recipes import atrium_data
 from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
 from gfunk.recipes.book import recipe_named

@@ -9,8 +9,10 @@ from jaxtyping import Float
 
 from gfunk.domain import fibre_tensors, halved, make_domain, rectangle
 from gfunk.physics.converged import converged_shifts, shifted
-from gfunk.physics.monodomain import Paced, Scheme, diffusivity, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import Scheme, diffusivity
 from gfunk.physics.stimulus import Stimulus
+from gfunk.physics.waves import Paced
 
 ASKED_MS = np.array([10.0, 12.0, 20.5, 30.0, 44.0])
 

@@ -30,8 +30,10 @@ from gfunk.first_waves import (
     tissue_on,
 )
 from gfunk.physics.diffusion import begun
-from gfunk.physics.monodomain import Paced, coupling, simulate_many, solving
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import coupling, solving
 from gfunk.physics.stimulus import Stimulus
+from gfunk.physics.waves import Paced
 from gfunk.recipes.atrium_data import AtrialPacing
 
 PACING = AtrialPacing(scheme="paper")

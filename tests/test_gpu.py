@@ -18,7 +18,8 @@ from gfunk.experiments import seeded_operator
 from gfunk.first_waves import FirstWave, first_waves_together, tissue_on
 from gfunk.operators.arrival import Arrival, ArrivalConfig
 from gfunk.operators.eikonal import marched
-from gfunk.physics.monodomain import coupling, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import coupling
 from gfunk.physics.stimulus import Stimulus
 from gfunk.recipes import atrium_data
 from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem

@@ -21,19 +21,13 @@ from gfunk.domain import Domain, cell_sizes, fibre_tensors, make_domain, perturb
 from gfunk.errors import InputError
 from gfunk.laplacian import fem_laplacian
 from gfunk.physics.cells import Cell, stepped
+from gfunk.physics.compiling import can_compile
 from gfunk.physics.models import CELLS
 from gfunk.physics.models.mitchell_schaeffer import MitchellSchaeffer
-from gfunk.physics.monodomain import (
-    SCHEMES,
-    Paced,
-    Scheme,
-    can_compile,
-    diffusivity,
-    moments,
-    simulate,
-    simulate_many,
-)
+from gfunk.physics.monodomain import moments, simulate, simulate_many
+from gfunk.physics.schemes import SCHEMES, Scheme, diffusivity
 from gfunk.physics.stimulus import Stimulus, stimulated_nodes
+from gfunk.physics.waves import Paced
 from gfunk.spectrum import lowest_modes
 
 ALONG, ACROSS = 0.5, 0.1  # mm^2/ms
@@ -683,7 +677,9 @@ COMPILED_AND_NOT = """
 import json
 import numpy as np
 from gfunk.domain import make_domain, rectangle
-from gfunk.physics.monodomain import Scheme, Stimulus, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import Scheme
+from gfunk.physics.stimulus import Stimulus
 mesh = rectangle(4.0, 1.0, 0.2)
 domain = make_domain(mesh.points, mesh.cells, np.tile(np.diag([0.2, 0.05]), (mesh.n_nodes, 1, 1)))
 stimuli = [Stimulus(sites=((0.0, 0.0),)), Stimulus(sites=((4.0, 1.0),), start_ms=3.03)]
@@ -708,7 +704,9 @@ import json
 import sys
 import numpy as np
 from gfunk.domain import make_domain, rectangle
-from gfunk.physics.monodomain import Scheme, Stimulus, diffusivity, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import Scheme, diffusivity
+from gfunk.physics.stimulus import Stimulus
 times = []
 for edge, dt, order, *mass in json.loads(sys.argv[1]):
     mesh = rectangle(20.0, 7.0, edge)

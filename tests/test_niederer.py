@@ -15,7 +15,8 @@ from scipy.sparse.linalg import cg
 
 from gfunk.domain import Domain, cell_sizes, slab
 from gfunk.laplacian import fem_laplacian
-from gfunk.physics.monodomain import Scheme, diffusivity, moments
+from gfunk.physics.monodomain import moments
+from gfunk.physics.schemes import Scheme, diffusivity
 from gfunk.physics.stimulus import Stimulus
 
 SIDES_MM = np.array([20.0, 7.0, 3.0])

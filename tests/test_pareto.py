@@ -24,7 +24,8 @@ from gfunk.operators.arrival import ArrivalConfig
 from gfunk.operators.transolver import TransolverConfig
 from gfunk.pareto import Contender, at_resolution, compared, edge_mm, errors, settings
 from gfunk.pareto_pictures import pareto_picture
-from gfunk.physics.monodomain import SCHEMES, coupling, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import SCHEMES, coupling
 from gfunk.recipes import atrium_data
 from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
 from gfunk.recipes.recipe import Variant

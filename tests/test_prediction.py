@@ -24,7 +24,8 @@ from gfunk.evaluation import evaluate
 from gfunk.foretelling import AT_REST, BEHIND_MS, FADING_MS, UNFELT
 from gfunk.laplacian import laplacian
 from gfunk.operators.arrival import Arrival
-from gfunk.physics.monodomain import Scheme, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import Scheme
 from gfunk.prediction import Prediction, asked_times, carried_back, compared, predict, predicted
 from gfunk.prediction_report import shown_moments
 from gfunk.readiness import Ready, made_ready

@@ -18,8 +18,10 @@ from gfunk import simulation
 from gfunk.cli import main
 from gfunk.domain import Domain, cell_sizes, make_domain, rectangle, triangulated, voxel_means
 from gfunk.errors import InputError
-from gfunk.physics.monodomain import Paced, diffusivity, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import diffusivity
 from gfunk.physics.stimulus import Stimulus
+from gfunk.physics.waves import Paced
 from gfunk.recipes import tissue_data
 from gfunk.recipes.book import recipe_named
 from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, FlatPacing, RectangleProblem

@@ -18,7 +18,7 @@ from gfunk import figures, verification
 from gfunk.cli import main
 from gfunk.domain import Domain, rectangle
 from gfunk.errors import InputError
-from gfunk.physics import monodomain
+from gfunk.physics import stepping
 from gfunk.physics.diffusion import diffused
 from gfunk.verification import Advance, Beat, Check, Evidence, Finding, checks
 from gfunk.verification_pictures import activation_picture, convergence_picture, potentials_picture
@@ -109,8 +109,8 @@ def test_what_was_not_found_has_not_passed():
 
 @pytest.mark.slow
 def test_steps_of_order_one_are_not_taken_for_order_two(monkeypatch: pytest.MonkeyPatch):
-    whole = monodomain.stepped
-    monkeypatch.setattr(monodomain, "stepped", lambda cell, state, dt, current, order: whole(cell, state, dt, current, 1))
+    whole = stepping.stepped
+    monkeypatch.setattr(stepping, "stepped", lambda cell, state, dt, current, order: whole(cell, state, dt, current, 1))
     assert "order in time, order-2 cells" in failed(verification.orders)
 
 
@@ -118,7 +118,7 @@ def test_diffusion_that_leaks_is_found(monkeypatch: pytest.MonkeyPatch):
     def leaking(v: Tensor, *others: Any) -> Tensor:
         return diffused(v, *others) - 1e-5 * v
 
-    monkeypatch.setattr(monodomain, "diffused", leaking)
+    monkeypatch.setattr(stepping, "diffused", leaking)
     assert failed(verification.invariants) == ["charge lost by diffusion, part of all"]
 
 

@@ -17,8 +17,10 @@ from viewing import until
 from gfunk.domain import Domain
 from gfunk.first_waves import first_waves
 from gfunk.physics.diffusion import HalfStep
-from gfunk.physics.monodomain import Paced, coupling, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import coupling
 from gfunk.physics.stimulus import Stimulus
+from gfunk.physics.waves import Paced
 from gfunk.recipes.atrium_data import AtrialPacing
 from gfunk.viewer.elsewhere import SolverElsewhere, answer_all
 

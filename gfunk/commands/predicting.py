@@ -121,7 +121,7 @@ def _read(options: argparse.Namespace) -> Any:
 
 def _each_ms(scheme: str, advance: Callable[[], None]) -> Callable[[int], None]:
     """Moves a bar on by one for each ms that is solved."""
-    from gfunk.physics.monodomain import SCHEMES
+    from gfunk.physics.schemes import SCHEMES
 
     told = 0
 

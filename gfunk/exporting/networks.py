@@ -27,7 +27,7 @@ from gfunk.exporting.fronts import Front
 from gfunk.exporting.units import problem_units
 from gfunk.operators.arrival import Arrival, ArrivalConfig
 from gfunk.operators.fronts import LEAST_RISE, MOST_BENT, N_BENDS, NEVER, THINNEST
-from gfunk.physics.monodomain import diffusivity
+from gfunk.physics.schemes import diffusivity
 from gfunk.pretrained import pretrained_names, weights_folder
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import RecipeProblem, Variant

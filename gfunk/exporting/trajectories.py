@@ -12,7 +12,7 @@ import numpy as np
 from gfunk.domain import Domain
 from gfunk.errors import InputError
 from gfunk.exporting.units import OF_TISSUE, problem_units
-from gfunk.physics.monodomain import Paced
+from gfunk.physics.waves import Paced
 from gfunk.prediction import Prediction
 from gfunk.recipes.recipe import RecipeProblem
 from gfunk.runs import RECORDS

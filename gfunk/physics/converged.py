@@ -9,8 +9,10 @@ from jaxtyping import Float, Int
 
 from gfunk.domain import Domain, halved
 from gfunk.physics.diffusion import HalfStep
-from gfunk.physics.monodomain import Paced, Scheme, coupling, seen_moments, simulate_many, told
+from gfunk.physics.monodomain import seen_moments, simulate_many
+from gfunk.physics.schemes import Scheme, coupling
 from gfunk.physics.stimulus import Pulses, Stimulus, pulses
+from gfunk.physics.waves import Paced, told
 
 Shift = Float[np.ndarray, "trajectory node"]
 

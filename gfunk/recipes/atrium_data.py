@@ -10,7 +10,7 @@ from jaxtyping import Int
 from gfunk.atria.synthetic import left_atrium
 from gfunk.domain import Domain, cell_sizes, halved
 from gfunk.physics.converged import converged_waves, finer
-from gfunk.physics.monodomain import SCHEMES, coupling, diffusivity
+from gfunk.physics.schemes import SCHEMES, coupling, diffusivity
 from gfunk.recipes.tissue_data import Experiment, Pacing, TissueProblem
 from gfunk.store import Sample
 

@@ -11,7 +11,8 @@ from jaxtyping import Float, Int
 from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle, triangulated, voxel_means
 from gfunk.physics.converged import Finer
 from gfunk.physics.diffusion import HalfStep
-from gfunk.physics.monodomain import coupling, diffusivity, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import coupling, diffusivity
 from gfunk.physics.stimulus import Stimulus
 from gfunk.store import Sample
 

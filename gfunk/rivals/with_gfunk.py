@@ -9,8 +9,10 @@ import torch
 from sheet import Sheet, asked_sheet, print_result, seconds_of  # beside this script
 
 from gfunk.domain import Domain, make_domain, rectangle
-from gfunk.physics.monodomain import Moment, Scheme, diffusivity, moments
+from gfunk.physics.monodomain import moments
+from gfunk.physics.schemes import Scheme, diffusivity
 from gfunk.physics.stimulus import Stimulus
+from gfunk.physics.waves import Moment
 
 
 def tissue(sheet: Sheet) -> Domain:

@@ -21,8 +21,10 @@ import torch
 from gfunk.domain import Domain
 from gfunk.first_waves import Solve
 from gfunk.physics.diffusion import HalfStep
-from gfunk.physics.monodomain import SCHEMES, Paced, simulate_many
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import SCHEMES
 from gfunk.physics.stimulus import Stimulus
+from gfunk.physics.waves import Paced
 
 # A step is compiled for a cell, a scheme, and so many places for neighbours and iterations: for any number of nodes.
 Kind = tuple[str, str, int, int]

@@ -9,7 +9,8 @@ import torch
 
 from gfunk.domain import Domain
 from gfunk.experiments import chosen_device
-from gfunk.physics.monodomain import SCHEMES, can_compile
+from gfunk.physics.compiling import can_compile
+from gfunk.physics.schemes import SCHEMES
 from gfunk.prediction import Prediction, asked_times, compared, predicted
 from gfunk.readiness import Ready, made_ready
 from gfunk.viewer.elsewhere import SolverElsewhere
