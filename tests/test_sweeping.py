@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import relabelled
@@ -16,12 +17,15 @@ from scipy.sparse.csgraph import dijkstra
 from toy_surfaces import egg, write_untrained
 
 import gfunk
-from gfunk import sweeping
+from gfunk import prediction, sweeping
+from gfunk.batch import Batch
 from gfunk.cli import main
 from gfunk.domain import Domain, cell_sizes
 from gfunk.errors import InputError
 from gfunk.files.reading import read_mesh
 from gfunk.files.vtk_write import write_vtp
+from gfunk.first_waves import FirstWave
+from gfunk.physics.stimulus import Stimulus
 from gfunk.prediction import predicted, predicted_activation
 from gfunk.readiness import Ready, made_ready
 from gfunk.sites import site_at
@@ -90,6 +94,22 @@ def test_an_operator_that_sees_waves_together_tells_of_each_what_it_would_alone(
     places = [np.array([site_at(ready.domain, site)]) for site in SITES]
     found = predicted_activation(ready, places, sweep_times(UNTIL_MS), at_once=3)
     assert same(found, waves.activation_ms)
+
+
+def test_a_gpu_finds_first_waves_itself(ready: Ready, monkeypatch: pytest.MonkeyPatch):
+    called, at_rest = [], np.full((1, ready.even.n_nodes), np.nan, dtype=np.float32)
+    wave = FirstWave(times_ms=np.array([10.0]), values_mV=at_rest, activation_ms=at_rest[0], n_stepped=0)
+
+    def found_there(_domain: Domain, batch: Batch, stimuli: list[Stimulus], *_: Any, **__: Any) -> list[FirstWave]:
+        called.append(batch.points.device.type)
+        return [wave] * len(stimuli)
+
+    monkeypatch.setattr(prediction, "first_waves_together", found_there)
+    # A batch without values stands for one on a GPU.
+    far = replace(ready, device=torch.device("cuda"), batch=ready.batch.to("meta"))
+    vars(far).update(tissue_there=None)
+    assert prediction._first_waves(far, [surface().points[:1]], wave.times_ms, None) == [wave]
+    assert called == ["meta"]
 
 
 def test_the_order_of_sites_orders_the_waves_and_no_more(ready: Ready, waves: Sweep):

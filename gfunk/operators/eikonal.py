@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gfunk.batch import Batch
-from gfunk.operators.front_solver import HAS_TRITON, solver, with_itself
+from gfunk.operators.front_solver import solver, with_itself
+from gfunk.physics.compiling import HAS_TRITON
 
 MARCHES_AT_ONCE = 4  # before it is asked whether anything has changed, for which a GPU has to wait
 # Times that a CPU marches at once, in the mean time along an edge: in less it would take more passes, in more more work.

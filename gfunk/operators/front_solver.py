@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -11,7 +10,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, SuperLU, bicgstab, spilu, splu
 from torch import Tensor
 
-HAS_TRITON = find_spec("triton") is not None
+from gfunk.physics.compiling import HAS_TRITON
+
 SWEEPS_AT_ONCE = 16  # before it is asked whether anything has changed, for which a GPU has to wait
 # (places, rows, right, start, accuracy) -> the fields whose rows, each at its places, of which the first is the node itself,
 # sum up to the right side.

@@ -14,8 +14,9 @@ from torch import Tensor
 from gfunk.batch import Batch
 from gfunk.errors import InputError
 from gfunk.operators.eikonal import marched, rays_of
-from gfunk.operators.front_solver import HAS_TRITON, solver, with_itself
+from gfunk.operators.front_solver import solver, with_itself
 from gfunk.operators.gfunk import Recurrence, diffusion
+from gfunk.physics.compiling import HAS_TRITON
 
 
 @runtime_checkable

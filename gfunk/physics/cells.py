@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from math import expm1
 from typing import Protocol, runtime_checkable
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from gfunk.errors import InputError
+from gfunk.physics.compiling import HAS_TRITON
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,6 @@ def stepped(
 # What follows steps cells in fewer operations, for where nothing is compiled: there each takes microseconds, however little
 # it does, and a step has hundreds.
 
-HAS_TRITON = find_spec("triton") is not None
 TABLE_MV = (-128, 128)
 MOVED_MV = 1e-3
 

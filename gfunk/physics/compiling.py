@@ -1,13 +1,13 @@
-"""Whether torch can compile steps here, and how it does."""
+"""Whether work can be compiled here, by torch or by Triton for a GPU, and how torch does it."""
 
 import os
 import shutil
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
-from gfunk.physics.cells import HAS_TRITON
-
+HAS_TRITON = find_spec("triton") is not None
 COMPILING: dict[str, Any] = {
     # Neighbours are in range and shapes are right, as they were made here: checking them at each step takes a fifth of the
     # time.

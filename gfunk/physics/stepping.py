@@ -15,7 +15,6 @@ from torch import Tensor
 
 from gfunk.errors import InputError
 from gfunk.physics.cells import (
-    HAS_TRITON,
     Cell,
     MovingCells,
     StepTables,
@@ -24,7 +23,7 @@ from gfunk.physics.cells import (
     stepped,
     stepped_by_tables,
 )
-from gfunk.physics.compiling import COMPILING, ONE_LOOP, can_compile
+from gfunk.physics.compiling import COMPILING, HAS_TRITON, ONE_LOOP, can_compile
 from gfunk.physics.diffusion import HalfStep, begun, coupling_matrix, diffused, gone_on
 from gfunk.physics.models import CELLS
 from gfunk.physics.schemes import Scheme, named
