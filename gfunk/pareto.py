@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import log2
 from typing import Any
 
@@ -106,23 +107,26 @@ def compared(
     )
     best, own = SCHEMES["balanced"], SCHEMES[problem.pacing.scheme]
     on_part(f"the truth: edges of {edge_mm(problem) / refine:.3g} mm")
-    true = _waves(study, _meshes(study, float(refine)), replace(best, dt_ms=best.dt_ms / refine))
+    finest = _meshes(study, float(refine))
+    finest_steps = _steps(study, finest, scheme := replace(best, dt_ms=best.dt_ms / refine))
+    true = _waves(study, finest, finest_steps, scheme)
     methods, first, start, truth_rel_l2 = [], [], NOTHING, float("nan")
     for factor, schemes in settings(problem, refine).items():
         meshes = _meshes(study, factor)
         for scheme in schemes:
             name = _solver_name(problem, factor, scheme)
             on_part(name)
-            waves = _waves(study, meshes, scheme)
+            steps = _steps(study, meshes, scheme)
+            waves = _waves(study, meshes, steps, scheme)
             method = Method(
                 name=name, kind="solver", nodes=round(np.mean([tissue.n_nodes for tissue, _ in meshes])), parameters=None,
                 **errors(waves, true, study.times, problem.report_every, study.threshold),
-                start=NOTHING, run=_solver_cost(study, meshes, scheme, study.reported_ms),
+                start=NOTHING, run=_solver_cost(study, meshes, steps, scheme, study.reported_ms),
             )  # fmt: skip
             methods.append(method)
             if (factor, scheme) == (1.0, own) and contenders:
                 first = [each[:, 0] for each in waves]
-                start = _solver_cost(study, meshes, scheme, np.array([problem.pacing.first_ms]))
+                start = _solver_cost(study, meshes, steps, scheme, np.array([problem.pacing.first_ms]))
             if (factor, scheme) == (refine / 2, schemes[0]):
                 # Edge and step are twice the truth's. Of order 2: if that is off by e, this is by 4 e, so 3 e from it.
                 truth_rel_l2 = method.rel_l2 / 3
@@ -171,6 +175,7 @@ class _Study:
 
 Waves = list[Float[np.ndarray, "trajectory time _"]]  # in model space, of each seed
 Meshes = list[tuple[Domain, csr_array]]  # of each seed, and what takes values to the recipe's points
+Steps = list[tuple[HalfStep, float]]  # on each mesh, and the seconds it took to make them
 
 
 def _meshes(study: _Study, factor: float) -> Meshes:
@@ -187,11 +192,15 @@ def _to_kept_points(tissue: Domain, experiment: Experiment) -> csr_array:
     return surface_interpolation(tissue.points, tissue.cells, places)
 
 
-def _waves(study: _Study, meshes: Meshes, scheme: Scheme) -> Waves:
+def _steps(study: _Study, meshes: Meshes, scheme: Scheme) -> Steps:
+    return [timed(partial(coupling, tissue, scheme), study.device) for tissue, _ in meshes]
+
+
+def _waves(study: _Study, meshes: Meshes, steps: Steps, scheme: Scheme) -> Waves:
     """All saves at the recipe's points, solved on other meshes."""
-    found = []
-    for (tissue, to_kept), each in zip(meshes, study.experiments, strict=True):
-        v_mV = _solved(study, tissue, each.stimuli, scheme, study.problem.pacing.first_ms + study.times).values_mV
+    found, times = [], study.problem.pacing.first_ms + study.times
+    for (tissue, to_kept), (step, _), each in zip(meshes, steps, study.experiments, strict=True):
+        v_mV = _solved(study, tissue, each.stimuli, scheme, times, step).values_mV
         kept = np.stack([trajectory @ to_kept.T for trajectory in v_mV.astype(np.float64)])
         found.append((kept - study.problem.offset) / study.problem.scale)
     return found
@@ -199,21 +208,19 @@ def _waves(study: _Study, meshes: Meshes, scheme: Scheme) -> Waves:
 
 def _solved(
     study: _Study, tissue: Domain, stimuli: Sequence[Stimulus], scheme: Scheme, times_ms: Float[np.ndarray, " time"],
-    step: HalfStep | None = None,
+    step: HalfStep,
 ) -> Paced:  # fmt: skip
     [paced] = simulate_many(
         [tissue], [[[stimulus] for stimulus in stimuli]], times_ms,
-        cell=study.problem.pacing.cell, scheme=scheme, device=study.device, couplings=None if step is None else [step],
+        cell=study.problem.pacing.cell, scheme=scheme, device=study.device, couplings=[step],
     )  # fmt: skip
     return paced
 
 
-def _solver_cost(study: _Study, meshes: Meshes, scheme: Scheme, times_ms: Float[np.ndarray, " time"]) -> Cost:
+def _solver_cost(study: _Study, meshes: Meshes, steps: Steps, scheme: Scheme, times_ms: Float[np.ndarray, " time"]) -> Cost:
     """To reach the times from bare meshes, with nothing left to compile; means over the domains."""
 
-    def one(tissue: Domain, experiment: Experiment) -> Cost:
-        step, setup = timed(lambda: coupling(tissue, scheme), study.device)
-
+    def one(tissue: Domain, step: HalfStep, setup: float, experiment: Experiment) -> Cost:
         def seconds(n_trajectories: int) -> float:
             stimuli = [experiment.stimuli[0]] * n_trajectories
             if n_trajectories != len(experiment.stimuli):
@@ -224,7 +231,8 @@ def _solver_cost(study: _Study, meshes: Meshes, scheme: Scheme, times_ms: Float[
 
         return _cost(setup, seconds, study.together)
 
-    return _mean_cost([one(tissue, each) for (tissue, _), each in zip(meshes, study.experiments, strict=True)])
+    each = zip(meshes, steps, study.experiments, strict=True)
+    return _mean_cost([one(tissue, *made, experiment) for (tissue, _), made, experiment in each])
 
 
 def _data_method(study: _Study, true: Waves) -> Method:

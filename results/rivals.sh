@@ -9,13 +9,14 @@ DATA=${DATA:-data/$RECIPE}
 RUNS=${RUNS:-runs/$RECIPE-rivals}
 RECORD=${RECORD:-results/$RECIPE.json}
 DEVICE=${DEVICE:-cuda}
+SECONDS_EACH=${SECONDS_EACH:-150}
 gfunk="python -m gfunk.cli"
 
 # In one process, so that data are read and modes found once. The first is what compare calls unchanged.
 first=${VARIANTS%% *}
 levers=()
 for variant in $VARIANTS; do [[ $variant == "$first" ]] || levers+=(--lever "$variant: variant=$variant"); done
-$gfunk compare "$RECIPE" --variant "$first" "${levers[@]}" --data "$DATA" --out "$RUNS" --seconds "${SECONDS_EACH:-150}" --seeds 1 \
+$gfunk compare "$RECIPE" --variant "$first" "${levers[@]}" --data "$DATA" --out "$RUNS" --seconds "$SECONDS_EACH" --seeds 1 \
   --device "$DEVICE" ${COMPILE:+--compile} ${SET:-} --json | cut -c 1-600 &
 comparing=$!
 
@@ -28,9 +29,11 @@ while [[ ! $is_over ]]; do
     run=$(dirname "$score")
     [[ -f $score && ! -f $run/tested ]] || continue
     variant=$(python -c "import json, sys; print(json.load(open(sys.argv[1]))['variant']['name'])" "$run/run.json")
+    # Ours among them has a row of its own, beside that of the whole training.
+    label=$variant; [[ $variant == ours ]] && label="ours, $SECONDS_EACH s"
     tested=(--data "$DATA" --device "$DEVICE" --record "$RECORD" --rows "$run/rows.jsonl" --json)
-    $gfunk evaluate "$run" "${tested[@]}" --label "$variant" | cut -c 1-600
-    if [[ $RECIPE == rectangles ]]; then $gfunk evaluate "$run" "${tested[@]}" --rotate 90 --label "$variant, turned" | cut -c 1-300; fi
+    $gfunk evaluate "$run" "${tested[@]}" --label "$label" | cut -c 1-600
+    if [[ $RECIPE == rectangles ]]; then $gfunk evaluate "$run" "${tested[@]}" --rotate 90 --label "$label, turned" | cut -c 1-300; fi
     touch "$run/tested"
   done
 done

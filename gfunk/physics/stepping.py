@@ -58,15 +58,14 @@ def reached_moments(
     is_gpu = device.type == "cuda"
     react: Callable[..., dict[str, Tensor]] = stepped if is_gpu else _stepped_in_place
     react = torch.compile(react, options=COMPILING if is_gpu else COMPILING | ONE_LOOP) if compiles else react
-    # A GPU goes through memory once an iteration anyway. In parts, what is compiled doesn't depend on how many there are:
-    # an atrium whose mesh needs one more would take a quarter of a minute more.
+    # A GPU goes through memory once an iteration anyway: by kernels of our own, which are the same whatever the mesh.
     parts: tuple[Callable[..., Any], ...] = (begun, gone_on, _seen)
-    if is_gpu and HAS_TRITON and not compiles:
+    if is_gpu and HAS_TRITON:
         from gfunk.physics import step_kernels
 
-        parts = step_kernels.begun, step_kernels.gone_on, _seen
-    if compiles and is_gpu:
-        parts = tuple(torch.compile(part, dynamic=True, options=COMPILING) for part in parts)
+        slots = step_kernels.slots_of(together, given.n_trajectories)
+        see = torch.compile(_seen, dynamic=True, options=COMPILING) if compiles else _seen
+        parts = partial(step_kernels.begun, slots=slots), partial(step_kernels.gone_on, slots=slots), see
     spread = partial(_spread, parts)
     if compiles and not is_gpu:
         spread = torch.compile(spread, dynamic=True, options=COMPILING)
@@ -126,7 +125,7 @@ def reached_moments(
             return
         # As many steps at once as are alike and lead to no asked time, but of few lengths: each length is recorded once.
         until = ceil(times[asked] / dt - 1e-9)
-        n_steps = at_once if until - done >= at_once and not currents.has_jump(done, at_once) else 1
+        n_steps = next((n for n in (at_once, 2) if done + n <= until and not currents.has_jump(done, n)), 1)
         current, rough, any_rough = currents.of_step(done), currents.rough_at(done), currents.has_jump(done)
         starts = torch.tensor([(done + number) * dt for number in range(n_steps)], dtype=dtype, device=device)
         now = replay((n_steps, any_rough), partial(run, n_steps, any_rough), starts, current, rough, *now)

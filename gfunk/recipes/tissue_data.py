@@ -66,8 +66,9 @@ class Experiment:
 
     @property
     def n_nodes(self) -> int:
-        """Nodes to be stepped, over all trajectories."""
-        return self.tissue.n_nodes * len(self.stimuli)
+        """Nodes to be stepped, over all trajectories, on the finest mesh."""
+        n_nodes = self.tissue.n_nodes if self.finer is None else self.finer.finest.neighbors.shape[1]
+        return n_nodes * len(self.stimuli)
 
 
 @dataclass(frozen=True, kw_only=True)
