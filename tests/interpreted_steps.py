@@ -4,7 +4,6 @@ import torch
 from problems import turning_square
 from torch import Tensor
 
-from gfunk.domain import halved
 from gfunk.physics import cells, diffusion, step_kernels
 from gfunk.physics.diffusion import half_step
 from gfunk.physics.models import CELLS
@@ -23,22 +22,18 @@ def check_gates(dtype: torch.dtype):
 
 
 def check_diffusion(n_trajectories: int):
-    step = half_step(halved(turning_square(0.01), 2), 0.01).to("cpu", torch.float64)
+    step = half_step(turning_square(0.01), 0.01).to("cpu", torch.float64)
     first, second = step.weights(2).unbind()
     v, guess = torch.randn(2, step.neighbors.shape[1], n_trajectories, dtype=torch.float64).unbind()
 
-    slots = step_kernels.slots_of(step, n_trajectories)
-    # Some of the blocks have nodes with more neighbours than is usual there.
-    assert len(slots.by_block.unique()) > 1 and slots.usual < len(step.neighbors)
-
-    def iterated(begun, gone_on, **how) -> tuple[Tensor, ...]:
-        return gone_on(*begun(v, guess, step, first, **how), step, second, **how)
+    def iterated(begun, gone_on) -> tuple[Tensor, ...]:
+        return gone_on(*begun(v, guess, step, first), step, second)
 
     expected = iterated(diffusion.begun, diffusion.gone_on)
-    for each, found in zip(expected, iterated(step_kernels.begun, step_kernels.gone_on, slots=slots), strict=True):
+    for each, found in zip(expected, iterated(step_kernels.begun, step_kernels.gone_on), strict=True):
         torch.testing.assert_close(found, each, rtol=0, atol=1e-12)
     # A constant field stays to the last bit: nothing pulls.
-    still = step_kernels.begun(torch.full_like(v, -81.3), torch.zeros_like(v), step, first, slots)
+    still = step_kernels.begun(torch.full_like(v, -81.3), torch.zeros_like(v), step, first)
     assert all(not each.any() for each in still)
 
 

@@ -58,14 +58,15 @@ def reached_moments(
     is_gpu = device.type == "cuda"
     react: Callable[..., dict[str, Tensor]] = stepped if is_gpu else _stepped_in_place
     react = torch.compile(react, options=COMPILING if is_gpu else COMPILING | ONE_LOOP) if compiles else react
-    # A GPU goes through memory once an iteration anyway: by kernels of our own, which are the same whatever the mesh.
+    # A GPU goes through memory once an iteration anyway. In parts, what is compiled doesn't depend on how many there are:
+    # an atrium whose mesh needs one more would take a quarter of a minute more.
     parts: tuple[Callable[..., Any], ...] = (begun, gone_on, _seen)
-    if is_gpu and HAS_TRITON:
+    if is_gpu and HAS_TRITON and not compiles:
         from gfunk.physics import step_kernels
 
-        slots = step_kernels.slots_of(together, given.n_trajectories)
-        see = torch.compile(_seen, dynamic=True, options=COMPILING) if compiles else _seen
-        parts = partial(step_kernels.begun, slots=slots), partial(step_kernels.gone_on, slots=slots), see
+        parts = step_kernels.begun, step_kernels.gone_on, _seen
+    if compiles and is_gpu:
+        parts = tuple(torch.compile(part, dynamic=True, options=COMPILING) for part in parts)
     spread = partial(_spread, parts)
     if compiles and not is_gpu:
         spread = torch.compile(spread, dynamic=True, options=COMPILING)
