@@ -40,9 +40,11 @@ def errors_of_waves(
         seed: fibre_turn(peeked_domain(folder, seed)) if is_surface else 0.0 for seed in {row.seed for row in found.rows}
     }
     rows = [asdict(row) | {"fibre_turn": turns[row.seed]} for row in found.rows]
-    # Smooth fibres have data of their own; here they are only the smoothest of rough ones.
-    is_rough = is_surface and problem.rough_degrees > 0
-    return [row for row in rows if not is_rough or roughness_of(row["fibre_turn"]) is not None]
+    # A model of smooth fibres has data of its own for those; here they are only the smoothest of rough ones.
+    is_smooth = isinstance(learned, AtriumProblem) and learned.rough_degrees == 0
+    if isinstance(problem, AtriumProblem) and problem.rough_degrees > 0 and is_smooth:
+        return [row for row in rows if roughness_of(row["fibre_turn"]) is not None]
+    return rows
 
 
 def bounds_by_roughness(rows: Rows) -> list[Bounds]:

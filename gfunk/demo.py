@@ -47,7 +47,7 @@ def heat_demo(
     for split, n in SIZES.items():
         missing = missing_seeds(out / "data" / split, problem, split_seeds(split, n))
         with bar(f"simulating {n} {split} trajectories", len(missing)) as advance:
-            for _ in simulate_missing(problem, out / "data" / split, missing, n_workers):
+            for _ in simulate_missing(problem, dict.fromkeys(missing, out / "data" / split), n_workers):
                 advance()
 
     def said(epoch: Epoch) -> str:

@@ -97,7 +97,7 @@ def first_waves(
                 device=device,
                 compiles=compiling_pays(n_nodes, until, device, patches=True) if compiles is None else compiles,
                 activated_mV=ACTIVE_MV,
-                couplings=[_stepped_like(coupling(patch.tissue, pacing.scheme), whole) for patch in patches],
+                couplings=[_coupled(patch.tissue, pacing.scheme, whole) for patch in patches],
                 shortcuts=True,
             )
         for number, patch, wave in zip(open_, patches, waves, strict=True):
@@ -360,19 +360,17 @@ def _patch(domain: Domain, is_inside: Bool[np.ndarray, " node"], n_halvings: int
     return _Patch(tissue=halved(part, n_halvings), nodes=nodes, is_cut=outside[nodes])
 
 
-def _stepped_like(patch: HalfStep, whole: Solving | None) -> HalfStep:
+def _coupled(patch: Domain, scheme: str, whole: Solving | None) -> HalfStep:
     """With the bounds of the whole, so that it is solved in as many iterations, alone or with others; and with as many
     slots, else what was compiled for one patch would not do for the next."""
+    step = coupling(patch, scheme, whole)
     if whole is None:
-        return patch
-    n_more, n_nodes = max(0, whole.n_slots - len(patch.neighbors)), patch.neighbors.shape[1]
-    own = torch.arange(n_nodes, dtype=patch.neighbors.dtype).expand(n_more, -1)
+        return step
+    n_more, n_nodes = max(0, whole.n_slots - len(step.neighbors)), step.neighbors.shape[1]
+    own = torch.arange(n_nodes, dtype=step.neighbors.dtype).expand(n_more, -1)
     return replace(
-        patch,
-        neighbors=torch.cat([patch.neighbors, own]),
-        couplings=torch.nn.functional.pad(patch.couplings, (0, 0, 0, n_more)),
-        pulls=torch.nn.functional.pad(patch.pulls, (0, 0, 0, n_more)),
-        smallest=min(patch.smallest, whole.smallest),
-        largest=max(patch.largest, whole.largest),
-        stiffest=max(patch.stiffest, whole.stiffest),
+        step,
+        neighbors=torch.cat([step.neighbors, own]),
+        couplings=torch.nn.functional.pad(step.couplings, (0, 0, 0, n_more)),
+        pulls=torch.nn.functional.pad(step.pulls, (0, 0, 0, n_more)),
     )

@@ -16,7 +16,7 @@ from gfunk.activation import ACTIVE_MV, arrival_errors
 from gfunk.batch import Batch, pack
 from gfunk.batched_modes import batched_modes
 from gfunk.bench import median_seconds, timed
-from gfunk.domain import Domain, interpolation
+from gfunk.domain import Domain, halved, interpolation
 from gfunk.errors import InputError
 from gfunk.first_waves import FirstWave, first_waves, first_waves_together, tissue_on
 from gfunk.frontier import NOTHING, Comparison, Cost, Method
@@ -29,8 +29,8 @@ from gfunk.physics.schemes import SCHEMES, Scheme, coupling, solving
 from gfunk.physics.stimulus import Stimulus
 from gfunk.physics.waves import Paced
 from gfunk.recipes.atrium_data import AtriumProblem
-from gfunk.recipes.recipe import Variant
-from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, FlatPacing, RectangleProblem
+from gfunk.recipes.recipe import RecipeProblem, Variant
+from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, RectangleProblem
 from gfunk.replay import Replay
 from gfunk.resampling import surface_interpolation
 from gfunk.rollout import Adaptive, Direct, FlowMap, rollout
@@ -52,23 +52,24 @@ class Contender:
     name: str
     operator: nn.Module
     variant: Variant
+    problem: RecipeProblem  # that it has learned: it starts from such first states
 
 
 def at_resolution(problem: WaveProblem, factor: float) -> WaveProblem:
     """The same waves solved on edges shorter by the factor."""
     if isinstance(problem, AtriumProblem):
-        n_halvings = problem.n_halvings + log2(factor)
+        n_halvings = problem.n_halvings - problem.coarser + log2(factor)
         if n_halvings < 0 or n_halvings != round(n_halvings):
             raise InputError(f"an atrium's edges of {edge_mm(problem):g} mm can be halved, not divided by {factor:g}")
-        return replace(problem, n_halvings=round(n_halvings), is_converged=False)
+        return replace(problem, n_halvings=round(n_halvings), coarser=0, is_converged=False)
     return replace(problem, pacing=replace(problem.pacing, edge_mm=problem.pacing.edge_mm / factor))
 
 
 def edge_mm(problem: WaveProblem) -> float:
-    """Of the mesh it is solved on."""
-    if isinstance(problem.pacing, FlatPacing):
-        return problem.pacing.edge_mm
-    return problem.kept_edge_mm / 2**problem.n_halvings  # pyright: ignore[reportAttributeAccessIssue]
+    """Of the mesh it is solved on, but for the first state of converged waves."""
+    if isinstance(problem, AtriumProblem):
+        return problem.kept_edge_mm / 2 ** (problem.n_halvings - problem.coarser)
+    return problem.pacing.edge_mm
 
 
 def settings(problem: WaveProblem, refine: int) -> dict[float, list[Scheme]]:
@@ -76,7 +77,7 @@ def settings(problem: WaveProblem, refine: int) -> dict[float, list[Scheme]]:
     factors = FLAT_FACTORS
     if isinstance(problem, AtriumProblem):
         # No mesh is coarser than what is kept.
-        factors = [factor for factor in ATRIUM_FACTORS if factor * 2**problem.n_halvings >= 1]
+        factors = [factor for factor in ATRIUM_FACTORS if factor * 2 ** (problem.n_halvings - problem.coarser) >= 1]
     ways = [(SCHEMES["balanced"], 1), *((SCHEMES["accurate"], times) for times in STEPS)]
     tried = {
         factor: [replace(scheme, dt_ms=scheme.dt_ms * times / max(1.0, factor)) for scheme, times in ways]
@@ -110,7 +111,7 @@ def compared(
     finest = _meshes(study, float(refine))
     finest_steps = _steps(study, finest, scheme := replace(best, dt_ms=best.dt_ms / refine))
     true = _waves(study, finest, finest_steps, scheme)
-    methods, first, start, truth_rel_l2 = [], [], NOTHING, float("nan")
+    methods, start, truth_rel_l2 = [], NOTHING, float("nan")
     for factor, schemes in settings(problem, refine).items():
         meshes = _meshes(study, factor)
         for scheme in schemes:
@@ -125,7 +126,6 @@ def compared(
             )  # fmt: skip
             methods.append(method)
             if (factor, scheme) == (1.0, own) and contenders:
-                first = [each[:, 0] for each in waves]
                 start = _solver_cost(study, meshes, steps, scheme, np.array([problem.pacing.first_ms]))
             if (factor, scheme) == (refine / 2, schemes[0]):
                 # Edge and step are twice the truth's. Of order 2: if that is off by e, this is by 4 e, so 3 e from it.
@@ -135,7 +135,7 @@ def compared(
         methods.append(_data_method(study, true))
     for each in contenders:
         on_part(each.name)
-        methods.append(_operator_method(study, each, first, true, start))
+        methods.append(_operator_method(study, each, true, start))
     return Comparison(methods=tuple(methods), truth_rel_l2=truth_rel_l2)
 
 
@@ -255,10 +255,9 @@ def _data_method(study: _Study, true: Waves) -> Method:
 
 
 @torch.no_grad()
-def _operator_method(
-    study: _Study, contender: Contender, first: list[Float[np.ndarray, "trajectory _"]], true: Waves, start: Cost
-) -> Method:
+def _operator_method(study: _Study, contender: Contender, true: Waves, start: Cost) -> Method:
     operator, variant = contender.operator.to(study.device).eval(), contender.variant
+    problem = _started_as(study.problem, contender.problem)
     if study.device.type == "cuda":
         _batches(study, variant)  # libraries wake up
     batches, setup = timed(lambda: _batches(study, variant), study.device)
@@ -267,13 +266,13 @@ def _operator_method(
         # Steps from one reported time to the next say nothing of those between.
         true, times, every = [each[:, ::every] for each in true], times[::every], 1
     waves, costs = [], []
-    for batch, state in zip(batches, first, strict=True):
+    for batch, experiment in zip(batches, study.experiments, strict=True):
+        state = _first_states(study, problem, experiment)
         initial = torch.from_numpy(state[..., None]).to(study.device, torch.float32)
         waves.append(
             rollout(operator, initial, batch, np.diff(times).tolist(), variant.integrator)[..., 0].double().cpu().numpy()
         )
         costs.append(_operator_cost(study, operator, variant, batch, initial[:1], setup / len(batches)))
-    problem = study.problem
     if isinstance(problem, AtriumProblem):
         started = _patched_start if study.device.type == "cpu" else _start_cut_out
         start = _mean_cost([started(study, problem, *each) for each in zip(study.experiments, batches, strict=True)])
@@ -286,6 +285,22 @@ def _operator_method(
         start=start,
         run=_mean_cost(costs),
     )
+
+
+def _started_as(problem: WaveProblem, learned: RecipeProblem) -> WaveProblem:
+    """The problem, with first states as an operator has learned them."""
+    if isinstance(problem, AtriumProblem) and isinstance(learned, AtriumProblem):
+        pacing = replace(problem.pacing, scheme=learned.pacing.scheme)
+        return replace(problem, pacing=pacing, n_halvings=learned.n_halvings, coarser=0, is_converged=False)
+    return problem
+
+
+def _first_states(study: _Study, problem: WaveProblem, experiment: Experiment) -> Float[np.ndarray, "trajectory _"]:
+    """In model space, at the recipe's points."""
+    alike = experiment if problem == study.problem else problem.experiment(experiment.seed)
+    scheme, first_ms = SCHEMES[problem.pacing.scheme], np.array([problem.pacing.first_ms])
+    v_mV = _solved(study, alike.tissue, experiment.stimuli, scheme, first_ms, alike.coupling).values_mV
+    return (v_mV[:, 0, alike.nearest].astype(np.float64) - problem.offset) / problem.scale
 
 
 def _patched_start(study: _Study, problem: AtriumProblem, experiment: Experiment, batch: Batch) -> Cost:
@@ -307,8 +322,10 @@ def _patched_start(study: _Study, problem: AtriumProblem, experiment: Experiment
 def _start_cut_out(study: _Study, problem: AtriumProblem, experiment: Experiment, batch: Batch) -> Cost:
     """The same on a GPU: patches are cut out there, and compiled before the clock runs."""
     pacing, compiles = problem.pacing, can_compile(study.device)
-    step, setup = timed(lambda: coupling(experiment.tissue, pacing.scheme), study.device)
-    tissue, moving = timed(lambda: tissue_on(study.device, experiment.kept, experiment.tissue, step), study.device)
+    halves = halved(experiment.kept, problem.n_halvings)
+    how, sizing = timed(lambda: solving(experiment.kept, pacing.scheme, problem.n_halvings), study.device)
+    step, setup = timed(lambda: coupling(halves, pacing.scheme, how), study.device)
+    tissue, moving = timed(lambda: tissue_on(study.device, experiment.kept, halves, step), study.device)
 
     def seconds(n_trajectories: int) -> float:
         stimuli = [experiment.stimuli[0]] * n_trajectories
@@ -319,7 +336,7 @@ def _start_cut_out(study: _Study, problem: AtriumProblem, experiment: Experiment
 
         return median_seconds(solved, study.device) / n_trajectories
 
-    return _cost(setup + moving, seconds, study.together)
+    return _cost(sizing + setup + moving, seconds, study.together)
 
 
 def _batches(study: _Study, variant: Variant) -> list[Batch]:

@@ -196,7 +196,7 @@ def compared(
     pacing, times, stimulus = ready.problem.pacing, prediction.times_ms, stimulus_at(ready, prediction.sites)
     # Made here, as that is not what is timed.
     tissue, step, scheme = ready.tissue, ready.coupling, SCHEMES[pacing.scheme]
-    other = finer(tissue, [stimulus], scheme) if ready.problem.is_converged else None
+    other = finer(ready.problem.coarse(ready.even), [stimulus], scheme) if ready.problem.is_converged else None
     if compiles is None:
         compiles = compiling_pays(tissue.n_nodes, float(times[-1]), ready.device)
 

@@ -1,7 +1,7 @@
 """Datasets made by the solver: exactly the missing samples, over all cores, each one whole or absent."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -110,31 +110,31 @@ def missing_seeds(folder: Path, problem: Problem, seeds: Sequence[int]) -> list[
 
 
 def simulate_missing(
-    problem: Problem, folder: Path, seeds: Sequence[int], n_workers: int, device: str = "cpu", scheduler: str | None = None
+    problem: Problem, folders: Mapping[int, Path], n_workers: int, device: str = "cpu", scheduler: str | None = None
 ) -> Iterator[int]:
-    """Simulate and write each seed's sample; yields the seed when its file is there.
+    """Simulate each seed's sample and write it into the seed's folder; yields the seed when its file is there.
 
     On the CPU one sample a process. On another device as many at once as hold NODES_AT_ONCE nodes: while one thread drives
     it, the cores prepare the next ones, and other threads write what is done. The workers of a Dask scheduler send their
     samples back, so they need not see the folder.
     """
+    seeds = list(folders)
     if scheduler is not None:
         for sample in on_cluster(problem.sample, seeds, scheduler):
-            write_sample(folder, sample)
-            yield sample.seed
+            yield _written(folders[sample.seed], sample)
         return
     if device == "cpu" or not seeds:
-        yield from in_parallel(partial(_simulate_one, problem, folder), seeds, n_workers)
+        yield from in_parallel(partial(_simulate_one, problem), list(folders.items()), n_workers)
         return
     if not isinstance(problem, BatchedProblem):
         raise InputError(f"{type(problem).__name__} is solved on the CPU only; leave out --device")
     with ThreadPoolExecutor(1) as solver, ThreadPoolExecutor(4) as writers:
 
         def solve(batch: list[Any]) -> list[Future[int]]:
-            return [writers.submit(_written, folder, sample) for sample in problem.solved(batch, device)]
+            return [writers.submit(_written, folders[sample.seed], sample) for sample in problem.solved(batch, device)]
 
         # The first alone and at once: before the others are there, work for the device has been compiled.
-        solving = deque([solver.submit(solve, [problem.experiment(seeds[0])])])
+        solving = deque([solver.submit(lambda: solve([problem.experiment(seeds[0])]))])
         waiting: list[Any] = []
         try:
             for number, experiment in enumerate(in_parallel(problem.experiment, seeds[1:], n_workers), start=2):
@@ -208,7 +208,8 @@ def on_grid(sample: Sample, n_side: int) -> Sample:
     return Sample(seed=sample.seed, domain=domain, times=sample.times, values=values)
 
 
-def _simulate_one(problem: Problem, folder: Path, seed: int) -> int:
+def _simulate_one(problem: Problem, of: tuple[int, Path]) -> int:
+    seed, folder = of
     return _written(folder, problem.sample(seed))
 
 

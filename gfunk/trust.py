@@ -59,8 +59,11 @@ class Trust:
         return self.rough if self.bounds is None else (self.bounds, *self.rough)
 
     def bounds_on(self, fibre_turn: float) -> Bounds | None:
-        """Those of waves on fibres that turn so much."""
+        """Those of waves on fibres that turn so much; on smooth ones, where nothing is known of those, as on rougher."""
         roughness = roughness_of(fibre_turn)
+        if roughness is None:
+            # Models err more on rougher fibres: what is kept there is kept here.
+            return next(iter(self.all_bounds), None)
         return next((each for each in self.all_bounds if each.fibre_turn == roughness), None)
 
     def with_bounds(self, found: Sequence[Bounds]) -> "Trust":
@@ -190,7 +193,7 @@ def said(bounds: Bounds) -> str:
     if bounds.lat_error_ms is not None and bounds.lat_error_ms_95 is not None:
         parts.insert(0, f"95 % of places within {bounds.lat_error_ms_95:.2g} ms")
         parts.insert(0, f"activation times off by up to {bounds.lat_error_ms:.2g} ms on average")
-    like = "like this" if bounds.fibre_turn is None else "on fibres as rough as these"
+    like = "like this" if bounds.fibre_turn is None else f"on fibres that turn by up to {bounds.fibre_turn:g} degrees per mm"
     return (
         f"{100 * bounds.share:.0f} % of waves {like} are predicted with {', '.join(parts)} "
         f"(by {bounds.n_waves} waves on {bounds.n_domains} domains held back)"

@@ -7,6 +7,7 @@ import pytest
 from toy_surfaces import strip
 
 from gfunk.atria.synthetic import synthetic_atrium
+from gfunk.errors import InputError
 from gfunk.physics.schemes import diffusivity
 from gfunk.recipes import atrium_data
 from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
@@ -117,3 +118,21 @@ def test_recipes_have_as_many_atria_sites_and_times_as_the_paper():
     assert (single.n_train, many.n_train, long.n_train) == (10, 24, 24)
     assert [recipe.problem.pacing.n_saves for recipe in (single, many, long)] == [90, 90, 95]
     assert many.problem.pacing.base_conductivity == 0.625
+
+
+@pytest.mark.parametrize("scheme", ["accurate", "balanced"])  # of a balanced wave one in its steps is not solved anew
+def test_a_converged_wave_may_start_from_a_finer_state_and_goes_on_the_same(scheme: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(atrium_data, "left_atrium", lambda *_args, **_settings: strip(16.0, 3.0, 1.0))
+    pacing = replace(TOY.pacing, scheme=scheme, every_ms=4.0, n_saves=2)
+    plain = replace(TOY, pacing=pacing, n_sites=1, is_converged=True)
+    finer = replace(plain, n_halvings=1, coarser=1)
+    one, other = plain.sample(3).values, finer.sample(3).values
+    np.testing.assert_array_equal(other[:, 1:], one[:, 1:])
+    first = replace(finer, is_converged=False, coarser=0).sample(3).values[:, 0]
+    np.testing.assert_array_equal(other[:, 0], first)
+    assert np.abs(first - one[:, 0]).max() > 1.0
+
+
+def test_edges_of_converged_waves_cannot_be_longer_than_those_kept():
+    with pytest.raises(InputError, match="coarser=1: edges are halved n_halvings=0 times"):
+        replace(TOY, is_converged=True, coarser=1).coarse(strip(4.0, 2.0, 1.0))

@@ -19,6 +19,7 @@ from gfunk.errors import InputError
 from gfunk.experiments import chosen_device, trust_in
 from gfunk.pretrained import read_model_card
 from gfunk.readiness import made_ready
+from gfunk.runs import read_card, write_card
 from gfunk.settings import to_json
 from gfunk.store import Sample, write_json, write_sample
 from gfunk.surface import cross, main_tangents, triangle_normals
@@ -99,6 +100,14 @@ def test_what_is_known_of_smooth_fibres_stays_when_rough_ones_are_tried(run: Pat
     assert [each.fibre_turn for each in trust.rough] == sorted({roughness_of(turn) for turn in turns} - {None})
     rough = made_ready(egg_with_fibres(10.0, 2), run, cache=None)
     assert rough.bounds == trust.bounds_on(turns[1]) and not any("degrees per mm" in each for each in rough.warnings)
+
+
+def test_a_model_of_smooth_and_rough_fibres_has_bounds_on_both_by_one_dataset(run: Path, tmp_path: Path):
+    write_card(run, replace(read_card(run), problem=SMOOTH_AND_ROUGH))
+    write_waves(tmp_path / "val", 100_000, SMOOTH_AND_ROUGH, (0.0, 10.0))
+    assert main(["calibrate", str(run), "--data", str(tmp_path), "--workers", "1"]) == 0
+    trust = trust_in(str(run))
+    assert trust.bounds is not None and trust.bounds.n_waves == N_WAVES and len(trust.rough) == 1
 
 
 def test_checking_tells_of_the_test_split_and_writes_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

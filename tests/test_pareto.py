@@ -53,7 +53,7 @@ positive = st.floats(1e-3, 1e3)
 def contender(network: ArrivalConfig | TransolverConfig, integrator: Direct | FlowMap, n_modes: int) -> Contender:
     view = View(discretisation=Fem(), n_modes=n_modes)
     variant = Variant(name="toy", network=network, view=view, integrator=integrator, training=None)
-    return Contender(name="toy", operator=seeded_operator(variant), variant=variant)
+    return Contender(name="toy", operator=seeded_operator(variant), variant=variant, problem=toy)
 
 
 def arriving() -> Contender:
@@ -230,7 +230,13 @@ def test_an_operator_sees_domains_by_its_own_view(monkeypatch: pytest.MonkeyPatc
     problem = FibreSquareProblem(pacing=replace(toy.pacing, n_saves=2), side_mm=4.2)
     watching, view = Watching(), View(discretisation=Fem(), n_modes=6, homogenises=True)
     variant = replace(stepping().variant, view=view)
-    compared(problem, SEEDS[:1], [Contender(name="toy", operator=watching, variant=variant)], device=CPU, refine=2)
+    compared(
+        problem,
+        SEEDS[:1],
+        [Contender(name="toy", operator=watching, variant=variant, problem=problem)],
+        device=CPU,
+        refine=2,
+    )
     kept = problem.experiment(SEEDS[0]).kept
     for homogenises in (True, False):
         domain, matrices = viewed_domain(kept, replace(view, homogenises=homogenises))

@@ -44,7 +44,7 @@ def moments(folder: Path) -> dict[str, int]:
 
 def make(folder: Path, seeds: range, n_workers: int = 1, problem: HeatProblem = toy_problem) -> list[int]:
     """Simulate what is missing; returns the seeds that were."""
-    return list(simulate_missing(problem, folder, missing_seeds(folder, problem, seeds), n_workers))
+    return list(simulate_missing(problem, dict.fromkeys(missing_seeds(folder, problem, seeds), folder), n_workers))
 
 
 @pytest.fixture

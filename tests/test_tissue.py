@@ -303,12 +303,15 @@ class Elsewhere(RectangleProblem):
 
 
 def test_a_device_solves_one_sample_first_and_then_as_many_as_it_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def folders(name: str) -> dict[int, Path]:
+        return dict.fromkeys(range(6), tmp_path / name)
+
     monkeypatch.setattr(simulation, "NODES_AT_ONCE", 2 * RectangleProblem(pacing=toy).experiment(1).n_nodes)
     batches.clear()
-    made = list(simulate_missing(Elsewhere(pacing=toy), tmp_path / "together", range(6), 1, device="elsewhere"))
+    made = list(simulate_missing(Elsewhere(pacing=toy), folders("together"), 1, device="elsewhere"))
     assert made == list(range(6)) and [seed for batch in batches for seed in batch] == made
     assert len(batches[0]) == 1 and max(map(len, batches)) > 1
-    list(simulate_missing(RectangleProblem(pacing=toy), tmp_path / "alone", range(6), 1))
+    list(simulate_missing(RectangleProblem(pacing=toy), folders("alone"), 1))
     for seed in made:
         together, alone = (read_sample(tmp_path / how, seed) for how in ("together", "alone"))
         np.testing.assert_array_equal(together.values, alone.values)

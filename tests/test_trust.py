@@ -146,7 +146,7 @@ def test_bounds_are_said_in_a_sentence():
         "within 0.43 ms, relative l2 up to 0.013 over all times learned (by 96 waves on 16 domains held back)"
     )
     assert "activation" not in said(replace(bounds, lat_error_ms=None, lat_error_ms_95=None))
-    assert "90 % of waves on fibres as rough as these" in said(replace(bounds, fibre_turn=16.0))
+    assert "90 % of waves on fibres that turn by up to 16 degrees per mm" in said(replace(bounds, fibre_turn=16.0))
 
 
 @given(share=st.floats(0.5, 0.98))
@@ -177,3 +177,5 @@ def test_bounds_are_those_of_fibres_as_rough_and_new_ones_replace_only_their_lik
     better = replace(rough, rel_l2=0.005)
     assert trust.with_bounds([better]) == Trust(bounds=smooth, rough=(better, rougher))
     assert Trust().bounds_on(1.0) is Trust().bounds_on(20.0) is None
+    # Smooth fibres are no worse than rough ones, but not the other way round.
+    assert Trust(rough=(rough, rougher)).bounds_on(1.0) == rough and Trust(bounds=smooth).bounds_on(10.0) is None

@@ -58,7 +58,7 @@ def toy_recipe() -> Recipe:
 def simulate_toy(folder: Path):
     for split, n in SIZES.items():
         seeds = missing_seeds(folder / split, toy_problem, split_seeds(split, n))
-        list(simulate_missing(toy_problem, folder / split, seeds, n_workers=1))
+        list(simulate_missing(toy_problem, dict.fromkeys(seeds, folder / split), n_workers=1))
 
 
 @cache

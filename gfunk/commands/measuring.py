@@ -206,7 +206,7 @@ def _bench_pareto(options: argparse.Namespace):
         # Recipes of one kind of tissue differ in what is asked: how long, how many sites, how rough.
         if type(learned) is not type(recipe.problem):
             raise InputError(f"{name} was trained on {trained_on}, not on {recipe.name}")
-        contenders.append(Contender(name=name, operator=operator, variant=variant))
+        contenders.append(Contender(name=name, operator=operator, variant=variant, problem=learned))
     # Validation seeds, so that nobody tunes on test ones.
     seeds = split_seeds("val" if options.seed is None else split_of(options.seed), options.n, options.seed)
     device = chosen_device(options.device)

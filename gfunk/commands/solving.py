@@ -30,20 +30,23 @@ def simulate(options: argparse.Namespace):
         from gfunk.experiments import chosen_device
 
         device = str(chosen_device(options.device))
-    done = []
-    for split, seeds in seeds_of.items():
-        folder = options.out / split
-        missing = missing_seeds(folder, problem, seeds)
-        started = time.monotonic()
-        with bar(f"simulating {split}", len(missing)) as advance, _uncompiled(options.size == "smoke"):
-            for _ in simulate_missing(problem, folder, missing, options.workers, device, options.scheduler):
-                advance()
-        done.append(
-            {
-                "split": split, "folder": str(folder), "samples": len(seeds), "simulated": len(missing),
-                "seconds": round(time.monotonic() - started, 2),
-            }
-        )  # fmt: skip
+    # All splits in one go: while the last samples of one are solved, the next one's are prepared.
+    missing = {split: missing_seeds(options.out / split, problem, seeds) for split, seeds in seeds_of.items()}
+    folders = {seed: options.out / split for split, seeds in missing.items() for seed in seeds}
+    started, seconds = time.monotonic(), dict.fromkeys(splits, 0.0)
+    with bar(f"simulating {', '.join(splits)}", len(folders)) as advance, _uncompiled(options.size == "smoke"):
+        for seed in simulate_missing(problem, folders, options.workers, device, options.scheduler):
+            now = time.monotonic()
+            seconds[split_of(seed)] += now - started
+            started = now
+            advance()
+    done = [
+        {
+            "split": split, "folder": str(options.out / split), "samples": len(seeds_of[split]),
+            "simulated": len(missing[split]), "seconds": round(seconds[split], 2),
+        }
+        for split in splits
+    ]  # fmt: skip
     show(options.json, done, done)
 
 

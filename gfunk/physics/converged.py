@@ -10,14 +10,14 @@ from jaxtyping import Float, Int
 from gfunk.domain import Domain, halved
 from gfunk.physics.diffusion import HalfStep
 from gfunk.physics.monodomain import seen_moments, simulate_many
-from gfunk.physics.schemes import Scheme, coupling
+from gfunk.physics.schemes import Scheme, coupling, solving
 from gfunk.physics.stimulus import Pulses, Stimulus, pulses
 from gfunk.physics.waves import Paced, told
 
 Shift = Float[np.ndarray, "trajectory node"]
 
-STEPS = 2, 1, 1 / 2  # of the scheme's, on the tissue; the longest on the finest mesh too
-FINEST_HALVINGS = 2  # of the tissue's edges: 0.125 mm, less than a front across fibres is wide
+STEPS = 2, 1, 1 / 2  # of the scheme's, on the coarse tissue; the longest on the finest mesh too
+FINEST_HALVINGS = 2  # of the coarse tissue's edges: 0.125 mm, less than a front across fibres is wide
 SAVED_STEPS = 4  # of the scheme's from one save to the next of waves that are shifted: 0.2 ms
 # How much longer waves are solved than the coarse one takes to be everywhere: the longest steps make them 3 % later.
 PAST_MS, PAST = 3.0, 1.05
@@ -25,23 +25,25 @@ PAST_MS, PAST = 3.0, 1.05
 
 @dataclass(frozen=True, kw_only=True)
 class Finer:
-    """What a tissue's other waves are solved with: made before, on other cores, as a GPU solves them in less time."""
+    """What all but the first state is solved with: made before, on other cores, as a GPU solves them in less time."""
 
+    coarse: Domain
+    step: HalfStep  # of the scheme, on the coarse tissue, and of others
     by_steps: tuple[HalfStep, ...]
     finest: HalfStep
     finest_pulses: Pulses
 
 
-def finer(tissue: Domain, stimuli: Sequence[Stimulus], scheme: Scheme) -> Finer:
+def finer(coarse: Domain, stimuli: Sequence[Stimulus], scheme: Scheme) -> Finer:
     """stimuli: one a trajectory."""
     ways = _ways(scheme)
-    finest = halved(tissue, FINEST_HALVINGS)
-    # Parts of a triangle have its S, and less M: as if the step were as much longer. The lowest eigenvalue is then a little
-    # high, but of modes below it no more than a fiftieth is left, which does not swing: less than is allowed on the tissue.
-    longer = replace(ways[0], dt_ms=4**FINEST_HALVINGS * ways[0].dt_ms)
+    finest = halved(coarse, FINEST_HALVINGS)
+    step, *by_steps = (coupling(coarse, each).to("cpu", torch.float32) for each in (scheme, *ways))
     return Finer(
-        by_steps=tuple(coupling(tissue, each).to("cpu", torch.float32) for each in ways),
-        finest=coupling(finest, ways[0], known=coupling(tissue, longer).solving).to("cpu", torch.float32),
+        coarse=coarse,
+        step=step,
+        by_steps=tuple(by_steps),
+        finest=coupling(finest, ways[0], solving(coarse, ways[0], FINEST_HALVINGS)).to("cpu", torch.float32),
         finest_pulses=pulses([finest], [[[stimulus] for stimulus in stimuli]]),
     )
 
@@ -62,44 +64,45 @@ def converged_waves(
     activated_mV: float = -20.0,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Paced]:
-    """What happens in each tissue, at the kept nodes. Up to first_ms it is solved as ever, on the tissue in the scheme's
-    steps: that is what an operator starts from when it is used, and has to be found quickly.
+    """What happens in each tissue, at the kept nodes, which are nodes of the coarse one too. Up to first_ms it is solved as
+    ever, on the tissue in the scheme's steps: that is what an operator starts from when it is used.
 
     couplings: of the tissues with the scheme. on_step: of the finest wave, which takes the longest, in steps of the scheme.
     """
     last_ms, saved_ms = float(times_ms[-1]) + PAST_MS, SAVED_STEPS * scheme.dt_ms
     protocols = [[[stimulus] for stimulus in each] for each in stimuli]
 
-    def solved(times: np.ndarray, how: Scheme, by: Sequence[HalfStep]) -> list[Paced]:
+    def solved(on: Sequence[Domain], times: np.ndarray, how: Scheme, by: Sequence[HalfStep]) -> list[Paced]:
         return simulate_many(
-            tissues, protocols, times, cell=cell, scheme=how, device=device, couplings=by, kept=kept, compiles=compiles,
+            on, protocols, times, cell=cell, scheme=how, device=device, couplings=by, kept=kept, compiles=compiles,
             activated_mV=activated_mV,
         )  # fmt: skip
 
-    evenly, early = np.arange(0.0, last_ms, saved_ms), times_ms[times_ms <= first_ms]
-    all_times = np.union1d(evenly, early)
-    coarse = solved(all_times, scheme, couplings)
+    early = times_ms[times_ms <= first_ms]
+    firsts = solved(tissues, np.union1d(early, first_ms), scheme, couplings)
+    evenly, coarse = np.arange(0.0, last_ms, saved_ms), [each.coarse for each in others]
+    waves = solved(coarse, evenly, scheme, [each.step for each in others])
     # Once a wave has been everywhere, nothing is left to find out.
-    ends = [min(last_ms, PAST * float(np.nanmax(each.activation_ms, initial=0.0)) + PAST_MS) for each in coarse]
+    ends = [min(last_ms, PAST * float(np.nanmax(each.activation_ms, initial=0.0)) + PAST_MS) for each in waves]
     ways = _ways(scheme)
     by_steps = [
-        solved(np.array([max(ends)]), how, [each.by_steps[number] for each in others]) for number, how in enumerate(ways)
+        waves if how == scheme else solved(coarse, np.array([max(ends)]), how, [each.by_steps[number] for each in others])
+        for number, how in enumerate(ways)
     ]
-    for number, (wave, other, until_ms) in enumerate(zip(coarse, others, ends, strict=True)):
+    for number, (first, wave, other, until_ms) in enumerate(zip(firsts, waves, others, ends, strict=True)):
         times = np.arange(0.0, until_ms, saved_ms)
         moments = seen_moments(
             other.finest.to(device, torch.float32), other.finest_pulses, times, cell=cell, scheme=ways[0],
             compiles=compiles, activated_mV=activated_mV, on_step=lambda done: on_step(round(done * STEPS[0])),
         )  # fmt: skip
-        # The tissue's nodes come first on the halved one.
+        # The coarse tissue's nodes come first on the halved one.
         [finest] = told(moments, times, torch.from_numpy(kept[number]), [len(kept[number])])
         shifts = converged_shifts(wave, tuple(_cut(each[number], until_ms) for each in by_steps), finest)
-        even = replace(wave, times_ms=evenly, values_mV=wave.values_mV[:, np.isin(all_times, evenly)])
-        later = shifted(finest, even, shifts, times_ms[len(early) :])
+        later = shifted(finest, wave, shifts, times_ms[len(early) :])
         yield Paced(
             times_ms=times_ms,
-            values_mV=np.concatenate([wave.values_mV[:, np.isin(all_times, early)], later], axis=1),
-            activation_ms=np.where(wave.activation_ms <= first_ms, wave.activation_ms, wave.activation_ms + shifts[1]),
+            values_mV=np.concatenate([first.values_mV[:, : len(early)], later], axis=1),
+            activation_ms=np.where(first.activation_ms <= first_ms, first.activation_ms, wave.activation_ms + shifts[1]),
             repolarisation_ms=wave.repolarisation_ms + shifts[1],
         )
 

@@ -9,8 +9,9 @@ from jaxtyping import Int
 
 from gfunk.atria.synthetic import left_atrium
 from gfunk.domain import Domain, cell_sizes, halved
+from gfunk.errors import InputError
 from gfunk.physics.converged import converged_waves, finer
-from gfunk.physics.schemes import SCHEMES, coupling, diffusivity
+from gfunk.physics.schemes import SCHEMES, coupling, diffusivity, solving
 from gfunk.recipes.tissue_data import Experiment, Pacing, TissueProblem
 from gfunk.store import Sample
 
@@ -41,6 +42,8 @@ class AtriumProblem(TissueProblem):
     # of its own up to this, over a distance of its own (docs/fibres.md).
     rough_degrees: float = 0.0
     is_converged: bool = False  # what is kept is the wave as edges and steps go to nothing, but for its first state
+    # How often fewer edges are halved for what follows the first state of a converged wave: where errors of steps are found.
+    coarser: int = 0
 
     def experiment(self, seed: int) -> Experiment:
         atrium_seed = seed if self.atrium_seed is None else self.atrium_seed
@@ -52,15 +55,24 @@ class AtriumProblem(TissueProblem):
         # The tissue is what is kept, and nothing finer: what the solver knows and the operator can't would be noise to it.
         tissue = halved(kept, self.n_halvings)
         stimuli = tuple(self.pacing.stimulus(tuple(kept.points[node].tolist())) for node in self._sites(kept, seed))
+        how = solving(kept, self.pacing.scheme, self.n_halvings)
         return Experiment(
             seed=seed,
             tissue=tissue,
-            coupling=coupling(tissue, self.pacing.scheme).to("cpu", torch.float32),
+            coupling=coupling(tissue, self.pacing.scheme, how).to("cpu", torch.float32),
             stimuli=stimuli,
             kept=kept,
             nearest=np.arange(kept.n_nodes),
-            finer=finer(tissue, stimuli, SCHEMES[self.pacing.scheme]) if self.is_converged else None,
+            finer=finer(self.coarse(kept), stimuli, SCHEMES[self.pacing.scheme]) if self.is_converged else None,
         )
+
+    def coarse(self, kept: Domain) -> Domain:
+        """The tissue with edges longer, for converged waves."""
+        if self.coarser > self.n_halvings:
+            raise InputError(
+                f"coarser={self.coarser}: edges are halved n_halvings={self.n_halvings} times, no fewer than none"
+            )
+        return halved(kept, self.n_halvings - self.coarser)
 
     def solved(self, experiments: Sequence[Experiment], device: str) -> Iterator[Sample]:
         if not self.is_converged:

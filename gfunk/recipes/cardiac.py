@@ -304,10 +304,14 @@ atria_many = Recipe(
 
 # What a user wants to know: not what a solver says at 0.5 mm, but the wave itself, also on fibres as rough as measured ones.
 # Such a wave takes several times as long to solve; but `atria-many` has learned all else, and little is left to learn.
+# Its first state is solved on edges of 0.25 mm: what it errs by, no operator can undo (docs/verification.md).
 atria_converged = Recipe(
     name="atria-converged",
     about="action potentials on unseen left atria, fibres smooth to rough, without the solver's error, 0 to 190 ms",
-    problem=replace(atria_many.problem, n_sites=2, rough_degrees=40.0, is_converged=True),
+    problem=AtriumProblem(
+        pacing=AtrialPacing(scheme="balanced", every_ms=2.0, n_saves=95),
+        n_sites=2, rough_degrees=40.0, is_converged=True, n_halvings=2, coarser=1,
+    ),
     n_train=48,
     n_val=24,  # enough for bounds of errors on smooth, rougher and rough fibres
     n_test=12,
@@ -318,6 +322,7 @@ atria_converged = Recipe(
         ),
     ),
     smoke=replace(
-        atria.smoke, problem=replace(atria.smoke.problem, n_sites=1, is_converged=True), ours=_our_smoke(epochs=120)
+        atria.smoke, ours=_our_smoke(epochs=120),
+        problem=replace(atria.smoke.problem, n_sites=1, is_converged=True, n_halvings=1, coarser=1),
     ),
-)
+)  # fmt: skip
