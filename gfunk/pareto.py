@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from scipy.sparse import csr_array
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array, eye_array
 from torch import Tensor, nn
 
 from gfunk.activation import ACTIVE_MV, arrival_errors
@@ -32,7 +32,6 @@ from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import RecipeProblem, Variant
 from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, RectangleProblem
 from gfunk.replay import Replay
-from gfunk.resampling import surface_interpolation
 from gfunk.rollout import Adaptive, Direct, FlowMap, rollout
 from gfunk.simulation import viewed_domain
 from gfunk.spectrum import Spectrum, lowest_modes
@@ -120,7 +119,7 @@ def compared(
             steps = _steps(study, meshes, scheme)
             waves = _waves(study, meshes, steps, scheme)
             method = Method(
-                name=name, kind="solver", nodes=round(np.mean([tissue.n_nodes for tissue, _ in meshes])), parameters=None,
+                name=name, kind="solver", nodes=round(np.mean([mesh.tissue.n_nodes for mesh in meshes])), parameters=None,
                 **errors(waves, true, study.times, problem.report_every, study.threshold),
                 start=NOTHING, run=_solver_cost(study, meshes, steps, scheme, study.reported_ms),
             )  # fmt: skip
@@ -174,65 +173,85 @@ class _Study:
 
 
 Waves = list[Float[np.ndarray, "trajectory time _"]]  # in model space, of each seed
-Meshes = list[tuple[Domain, csr_array]]  # of each seed, and what takes values to the recipe's points
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mesh:
+    """What a seed's waves are solved on."""
+
+    tissue: Domain
+    coupled: Callable[[Scheme], HalfStep]
+    told: Int[np.ndarray, " _"]  # nodes whose values are asked for
+    to_kept: csr_array  # what takes these to the recipe's points: linear between nodes
+
+
 Steps = list[tuple[HalfStep, float]]  # on each mesh, and the seconds it took to make them
 
 
-def _meshes(study: _Study, factor: float) -> Meshes:
+def _meshes(study: _Study, factor: float) -> list[_Mesh]:
     problem = at_resolution(study.problem, factor)
-    tissues = [problem.experiment(each.seed).tissue for each in study.experiments]
-    return [(tissue, _to_kept_points(tissue, each)) for tissue, each in zip(tissues, study.experiments, strict=True)]
+    if isinstance(problem, AtriumProblem):
+        return [_halved_atrium(each.kept, problem.n_halvings) for each in study.experiments]
+    return [_flat(problem.experiment(each.seed).tissue, each) for each in study.experiments]
 
 
-def _to_kept_points(tissue: Domain, experiment: Experiment) -> csr_array:
-    """Linear between the nodes."""
-    places = experiment.tissue.points[experiment.nearest]
-    if places.shape[1] == 2:
-        return interpolation(tissue, places)
-    return surface_interpolation(tissue.points, tissue.cells, places)
+def _halved_atrium(kept: Domain, n_halvings: int) -> _Mesh:
+    """The recipe's points are its first nodes."""
+    tissue = halved(kept, n_halvings)
+    return _Mesh(
+        tissue=tissue, coupled=lambda scheme: coupling(tissue, scheme, solving(kept, scheme, n_halvings)),
+        told=np.arange(kept.n_nodes), to_kept=csr_array(eye_array(kept.n_nodes)),
+    )  # fmt: skip
 
 
-def _steps(study: _Study, meshes: Meshes, scheme: Scheme) -> Steps:
-    return [timed(partial(coupling, tissue, scheme), study.device) for tissue, _ in meshes]
+def _flat(tissue: Domain, experiment: Experiment) -> _Mesh:
+    to_kept = interpolation(tissue, experiment.tissue.points[experiment.nearest])
+    return _Mesh(tissue=tissue, coupled=partial(coupling, tissue), told=np.arange(tissue.n_nodes), to_kept=to_kept)
 
 
-def _waves(study: _Study, meshes: Meshes, steps: Steps, scheme: Scheme) -> Waves:
+def _steps(study: _Study, meshes: Sequence[_Mesh], scheme: Scheme) -> Steps:
+    return [timed(partial(mesh.coupled, scheme), study.device) for mesh in meshes]
+
+
+def _waves(study: _Study, meshes: Sequence[_Mesh], steps: Steps, scheme: Scheme) -> Waves:
     """All saves at the recipe's points, solved on other meshes."""
     found, times = [], study.problem.pacing.first_ms + study.times
-    for (tissue, to_kept), (step, _), each in zip(meshes, steps, study.experiments, strict=True):
-        v_mV = _solved(study, tissue, each.stimuli, scheme, times, step).values_mV
-        kept = np.stack([trajectory @ to_kept.T for trajectory in v_mV.astype(np.float64)])
+    for mesh, (step, _), each in zip(meshes, steps, study.experiments, strict=True):
+        v_mV = _solved(study, mesh.tissue, each.stimuli, scheme, times, step, mesh.told).values_mV
+        kept = np.stack([trajectory @ mesh.to_kept.T for trajectory in v_mV.astype(np.float64)])
         found.append((kept - study.problem.offset) / study.problem.scale)
     return found
 
 
 def _solved(
     study: _Study, tissue: Domain, stimuli: Sequence[Stimulus], scheme: Scheme, times_ms: Float[np.ndarray, " time"],
-    step: HalfStep,
+    step: HalfStep, told: Int[np.ndarray, " _"],
 ) -> Paced:  # fmt: skip
     [paced] = simulate_many(
         [tissue], [[[stimulus] for stimulus in stimuli]], times_ms,
-        cell=study.problem.pacing.cell, scheme=scheme, device=study.device, couplings=[step],
+        cell=study.problem.pacing.cell, scheme=scheme, device=study.device, couplings=[step], kept=[told],
     )  # fmt: skip
     return paced
 
 
-def _solver_cost(study: _Study, meshes: Meshes, steps: Steps, scheme: Scheme, times_ms: Float[np.ndarray, " time"]) -> Cost:
+def _solver_cost(
+    study: _Study, meshes: Sequence[_Mesh], steps: Steps, scheme: Scheme, times_ms: Float[np.ndarray, " time"]
+) -> Cost:
     """To reach the times from bare meshes, with nothing left to compile; means over the domains."""
 
-    def one(tissue: Domain, step: HalfStep, setup: float, experiment: Experiment) -> Cost:
+    def one(mesh: _Mesh, step: HalfStep, setup: float, experiment: Experiment) -> Cost:
         def seconds(n_trajectories: int) -> float:
-            stimuli = [experiment.stimuli[0]] * n_trajectories
+            how = mesh.tissue, [experiment.stimuli[0]] * n_trajectories, scheme
             if n_trajectories != len(experiment.stimuli):
                 # For as many as that, finding the errors has compiled all.
-                _solved(study, tissue, stimuli, scheme, np.array([WARM_MS]), step)
-            _, taken = timed(lambda: _solved(study, tissue, stimuli, scheme, times_ms, step), study.device)
+                _solved(study, *how, np.array([WARM_MS]), step, mesh.told)
+            _, taken = timed(lambda: _solved(study, *how, times_ms, step, mesh.told), study.device)
             return taken / n_trajectories
 
         return _cost(setup, seconds, study.together)
 
     each = zip(meshes, steps, study.experiments, strict=True)
-    return _mean_cost([one(tissue, *made, experiment) for (tissue, _), made, experiment in each])
+    return _mean_cost([one(mesh, *made, experiment) for mesh, made, experiment in each])
 
 
 def _data_method(study: _Study, true: Waves) -> Method:
@@ -299,8 +318,8 @@ def _first_states(study: _Study, problem: WaveProblem, experiment: Experiment) -
     """In model space, at the recipe's points."""
     alike = experiment if problem == study.problem else problem.experiment(experiment.seed)
     scheme, first_ms = SCHEMES[problem.pacing.scheme], np.array([problem.pacing.first_ms])
-    v_mV = _solved(study, alike.tissue, experiment.stimuli, scheme, first_ms, alike.coupling).values_mV
-    return (v_mV[:, 0, alike.nearest].astype(np.float64) - problem.offset) / problem.scale
+    v_mV = _solved(study, alike.tissue, experiment.stimuli, scheme, first_ms, alike.coupling, alike.nearest).values_mV
+    return (v_mV[:, 0].astype(np.float64) - problem.offset) / problem.scale
 
 
 def _patched_start(study: _Study, problem: AtriumProblem, experiment: Experiment, batch: Batch) -> Cost:
