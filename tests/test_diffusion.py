@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import assert_order, largest_gap
+from numpy.polynomial import Chebyshev
 from problems import (
     box,
     cloud,
@@ -37,6 +38,7 @@ from gfunk.physics.diffusion import (
     joined,
     solving_when_halved,
 )
+from gfunk.physics.schemes import Scheme, solving
 
 seeds = st.integers(0, 2**32 - 1)
 skew_tensor = np.array([[3.0, 0.5, 0.2], [0.5, 2.0, -0.3], [0.2, -0.3, 1.0]])
@@ -153,6 +155,24 @@ def test_every_eigenvalue_lies_within_the_bounds_on_tetrahedra_and_surfaces(seed
 @given(seed=seeds, dt=steps_ms, ratio=st.floats(1, 50), grading=st.floats(1, 3))
 def test_every_eigenvalue_lies_within_the_bounds_on_clouds(seed: int, dt: float, ratio: float, grading: float):
     assert_bounds_hold(cloud(60, np.diag([ratio, 1.0]), seed, grading), dt, "consistent")
+
+
+@given(seed=seeds, dt=st.floats(-4, 1).map(lambda power: 10**power), mass=masses, n_halvings=st.integers(1, 2))
+def test_what_is_left_of_modes_below_the_bounds_of_a_halved_mesh_is_little_and_does_not_swing(
+    seed: int, dt: float, mass: str, n_halvings: int
+):
+    rng = np.random.default_rng(seed)
+    mesh = Delaunay(rng.uniform(size=(24, 2)))
+    flat = make_domain(mesh.points * np.array([1.0, rng.uniform(0.1, 1.0)]), mesh.simplices.astype(np.int64))
+    domain = with_diffusion(flat, rotated_tensor(rng.uniform(0, 3.2), rng.uniform(1, 20), 1.0))
+    parts, how = halved(domain, n_halvings), solving(domain, Scheme(dt_ms=dt, mass=mass), n_halvings)
+    matrices, step = matrices_of(parts, mass), half_step(parts, dt, mass, how)
+    system = (matrices.mass + dt / 2 * matrices.stiffness).toarray()
+    values = eigh(system, np.diag(system.diagonal()), eigvals_only=True)
+    # Chebyshev's polynomial, 1 at an eigenvalue of 0.
+    middle, radius, n = (how.largest + how.smallest) / 2, (how.largest - how.smallest) / 2, step.n_iterations(0.1)
+    left = Chebyshev.basis(n)((middle - values) / radius) / Chebyshev.basis(n)(middle / radius)
+    assert left.max() < 0.3 and left.min() > -0.51 / (1 + 2 * how.stiffest)
 
 
 @pytest.mark.parametrize("mass", ["consistent", "lumped"])
