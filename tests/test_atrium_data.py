@@ -122,8 +122,8 @@ def test_recipes_have_as_many_atria_sites_and_times_as_the_paper():
 
 @pytest.mark.parametrize("scheme", ["accurate", "balanced"])  # of a balanced wave one in its steps is not solved anew
 def test_a_converged_wave_may_start_from_a_finer_state_and_goes_on_the_same(scheme: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(atrium_data, "left_atrium", lambda *_args, **_settings: strip(16.0, 3.0, 1.0))
-    pacing = replace(TOY.pacing, scheme=scheme, every_ms=4.0, n_saves=2)
+    monkeypatch.setattr(atrium_data, "left_atrium", lambda *_args, **_settings: strip(8.0, 2.0, 1.0))
+    pacing = replace(TOY.pacing, scheme=scheme, first_ms=4.0, every_ms=2.0, n_saves=2)
     plain = replace(TOY, pacing=pacing, n_sites=1, is_converged=True)
     finer = replace(plain, n_halvings=1, coarser=1)
     one, other = plain.sample(3).values, finer.sample(3).values
