@@ -52,7 +52,7 @@ def solving(domain: Domain, scheme: str | Scheme, n_halvings: int) -> Solving:
 
     Parts of a triangle have its S, and a quarter of its M: as if the step were four times as long. Where bounds by triangles
     are too far apart, the lowest eigenvalue of that is taken. It is too high: of the few modes below it more is left than of
-    others, on an atrium a fiftieth, on wild triangles up to a fifth; but with the same sign, so that nothing swings.
+    others, on wild triangles up to a fifth; but with the same sign, so that nothing swings (tests/test_diffusion.py).
     """
     how = named(SCHEMES, scheme, "scheme")
     found = solving_when_halved(domain, how.dt_ms, how.mass, n_halvings)
