@@ -699,6 +699,34 @@ def test_compiled_steps_are_those_not_compiled():
     assert gap["same nan"] and gap["values"] < 0.02 and gap["activation"] < 1e-3
 
 
+COMPILED_ANEW = """
+import json
+import numpy as np
+from torch._dynamo.utils import counters
+from gfunk.domain import make_domain, rectangle
+from gfunk.physics.monodomain import simulate_many
+from gfunk.physics.schemes import Scheme
+from gfunk.physics.stimulus import Stimulus
+mesh = rectangle(2.0, 1.0, 0.25)
+domain = make_domain(mesh.points, mesh.cells, np.tile(np.diag([0.2, 0.05]), (mesh.n_nodes, 1, 1)))
+compiled, gaps = [], []
+for dt in (0.05, 0.04, 0.025):
+    how = dict(cell="mitchell-schaeffer", scheme=Scheme(dt_ms=dt))
+    waves = [simulate_many([domain], [[[Stimulus(sites=((0.0, 0.0),))]]], [4.0], compiles=c, **how)[0] for c in (True, False)]
+    compiled.append(counters["stats"]["unique_graphs"])
+    gaps.append(float(np.abs(waves[0].values_mV - waves[1].values_mV).max()))
+print(json.dumps([compiled, gaps]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="no compiler here")
+def test_steps_of_another_length_are_not_compiled_anew():
+    compiled, gaps = answer_of(COMPILED_ANEW)
+    assert compiled[0] > 0 and len(set(compiled)) == 1
+    assert max(gaps) < 0.02
+
+
 BENCHMARK = """
 import json
 import sys

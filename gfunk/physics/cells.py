@@ -49,7 +49,7 @@ class TabulableCell(Cell, Protocol):
 
 
 def stepped(
-    cell: Cell, state: dict[str, Tensor], dt_ms: float, stimulus: Tensor | float = 0.0, order: int = 1
+    cell: Cell, state: dict[str, Tensor], dt_ms: float | Tensor, stimulus: Tensor | float = 0.0, order: int = 1
 ) -> dict[str, Tensor]:
     """Every state a step later; stimulus in mV/ms.
 
@@ -191,7 +191,7 @@ def ramp(x: Tensor, decay: Tensor | None = None) -> Tensor:
     return torch.where(is_near, series, x / torch.where(is_near, 1, 1 - decay))
 
 
-def _later(value: Tensor, rate: Gate | Tensor, dt_ms: float) -> Tensor:
+def _later(value: Tensor, rate: Gate | Tensor, dt_ms: float | Tensor) -> Tensor:
     if isinstance(rate, Gate):
         # As a change, not as target + rest * exp: slow gates keep their digits in float32, and [0, 1] is never left.
         return value + (rate.target - value) * _relaxed(dt_ms * rate.rate_per_ms)

@@ -73,6 +73,8 @@ def reached_moments(
     nothing = torch.zeros(together.neighbors.shape[1], given.n_trajectories, dtype=dtype, device=device)
     # Numbers that may differ from run to run go in as tensors: at every call, torch would make them into such.
     numbers = torch.tensor([dt, activated_mV, repolarised_mV], dtype=dtype, device=device).unbind()
+    # So steps of another length are no other cell to compile, which takes half a minute.
+    step_ms = numbers[0] if compiles else dt
     names = list(model.resting)
     if names[0] != "v":
         raise InputError(f"the first state of {type(model).__name__} is {names[0]!r}, not its voltage, 'v'")
@@ -99,7 +101,7 @@ def reached_moments(
             torch._dynamo.maybe_mark_dynamic(field, 0)
         for number in range(n_steps):
             before = v
-            states = list(react(model, dict(zip(names, states, strict=True)), dt, current, how.order).values())
+            states = list(react(model, dict(zip(names, states, strict=True)), step_ms, current, how.order).values())
             v, states[0], increment, activation, repolarisation = spread(
                 states[0], increment, together, weights, v, activation, repolarisation, starts[number], *numbers
             )
@@ -134,7 +136,9 @@ def reached_moments(
         on_step(done)
 
 
-def _stepped_in_place(cell: Cell, state: dict[str, Tensor], dt_ms: float, stimulus: Tensor, order: int) -> dict[str, Tensor]:
+def _stepped_in_place(
+    cell: Cell, state: dict[str, Tensor], dt_ms: float | Tensor, stimulus: Tensor, order: int
+) -> dict[str, Tensor]:
     """For a CPU: what is written where it was read stays in its cache. A GPU was slower so."""
     for name, later in stepped(cell, state, dt_ms, stimulus, order).items():
         state[name].copy_(later)
