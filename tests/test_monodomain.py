@@ -712,7 +712,8 @@ domain = make_domain(mesh.points, mesh.cells, np.tile(np.diag([0.2, 0.05]), (mes
 compiled, gaps = [], []
 for dt in (0.05, 0.04, 0.025):
     how = dict(cell="mitchell-schaeffer", scheme=Scheme(dt_ms=dt))
-    waves = [simulate_many([domain], [[[Stimulus(sites=((0.0, 0.0),))]]], [4.0], compiles=c, **how)[0] for c in (True, False)]
+    given = [domain], [[[Stimulus(sites=((0.0, 0.0),))]]], [4.0]
+    waves = [simulate_many(*given, compiles=compiles, **how)[0] for compiles in (True, False)]
     compiled.append(counters["stats"]["unique_graphs"])
     gaps.append(float(np.abs(waves[0].values_mV - waves[1].values_mV).max()))
 print(json.dumps([compiled, gaps]))
