@@ -146,7 +146,13 @@ def _stepped_in_place(
 
 
 def _stepped_by_tables(
-    cell: TabulableCell, tables: StepTables, _cell: Cell, state: dict[str, Tensor], _dt: float, stimulus: Tensor, _order: int
+    cell: TabulableCell,
+    tables: StepTables,
+    _cell: Cell,
+    state: dict[str, Tensor],
+    _dt: float | Tensor,
+    stimulus: Tensor,
+    _order: int,
 ) -> dict[str, Tensor]:
     return stepped_by_tables(cell, tables, state, stimulus)
 
