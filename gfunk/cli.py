@@ -55,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+FEWER = "; NAME@64: with its lowest 64 modes alone, found sooner"
+
 # Of no set, and small: the solver is done in half a minute.
 DEMO_SEED, DEMO_MS = "300002", "45"
 
@@ -146,8 +148,10 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--no-replay", action="store_true", help="on a GPU, launch each kernel anew: slower, less memory")
     shared(each, "workers", "device", "set", "compile", "size")
 
-    each = command(evaluate, "error of a trained run, or of RECIPE/VARIANT where nothing is learned, on test data")
-    each.add_argument("model", help="run folder, or RECIPE/VARIANT")
+    each = command(
+        evaluate, "error of a trained run, a shipped model, or RECIPE/VARIANT where nothing is learned, on test data"
+    )
+    each.add_argument("model", help=f"run folder, shipped model, or RECIPE/VARIANT{FEWER}")
     each.add_argument("--data", type=Path, help="folder made by simulate (default: simulate afresh)")
     each.add_argument("--split", choices=["val", "test"], default="test")
     each.add_argument("--seed", type=int, help="first seed of fresh test samples (default 200000)")
@@ -208,7 +212,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     each.add_argument("--picture", type=Path, help="atria: draw the first four; pareto: error against cost (.png)")
     each.add_argument(
-        "--run", action="append", default=[], help="pareto, predict, view: a trained run's folder, or a shipped model"
+        "--run",
+        action="append",
+        default=[],
+        help=f"pareto, predict, view: a trained run's folder, or a shipped model{FEWER}",
     )
     each.add_argument("--seed", type=_whole, help="pareto, predict, view: first seed (default: validation's)")
     each.add_argument("--truth-refine", type=_positive, default=4, metavar="N", help="pareto: how much finer the truth is")
@@ -252,7 +259,7 @@ def _parser() -> argparse.ArgumentParser:
     # A place may begin with a minus, and is no option.
     each._negative_number_matcher = re.compile(r"-[\d.]")
     each.add_argument("--fibres", metavar="FILE|rule", help="a .lon or a mesh with fibres (default: the mesh's, or by rule)")
-    each.add_argument("--model", default="atria", help="a shipped model, or a run folder")
+    each.add_argument("--model", default="atria", help=f"a shipped model, or a run folder{FEWER}")
     each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
     each.add_argument("--every", type=float, default=1.0, metavar="MS", help="between output times (default 1)")
     each.add_argument("--out", type=Path, help=".npz (all), .pvd (film), .vtp (activation map) or .igb (voltages)")
@@ -278,7 +285,7 @@ def _parser() -> argparse.ArgumentParser:
     each._negative_number_matcher = re.compile(r"-[\d.]")
     each.add_argument("--out", type=Path, required=True, help="folder; the same command goes on where it was stopped")
     each.add_argument("--fibres", metavar="FILE|rule", help="a .lon or a mesh with fibres (default: the mesh's, or by rule)")
-    each.add_argument("--model", default="atria", help="a shipped model, or a run folder")
+    each.add_argument("--model", default="atria", help=f"a shipped model, or a run folder{FEWER}")
     each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
     each.add_argument("--unit", choices=["mm", "um", "m", "cm"], help="of the coordinates (default: judged by their extent)")
     each.add_argument(
@@ -289,7 +296,7 @@ def _parser() -> argparse.ArgumentParser:
 
     each = command(view, "a page in the browser: choose or drop an atrium, click it, and see the predicted wave")
     each.add_argument("mesh", type=Path, nargs="?", help="shown first (default: a synthetic atrium)")
-    each.add_argument("--model", help="a shipped model, or a run folder (default: atria)")
+    each.add_argument("--model", help=f"a shipped model, or a run folder (default: atria){FEWER}")
     each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
     each.add_argument("--host", default="127.0.0.1", help="address to serve at (default: this computer alone)")
     each.add_argument("--port", type=_whole, default=0, help="default: a free one")

@@ -1,5 +1,6 @@
 """A recipe carried out: its data loaded as a variant sees it, its operator trained and evaluated."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -166,7 +167,7 @@ def seeded_operator(variant: Variant) -> nn.Module:
         if other.network != variant.network:
             raise InputError(
                 f"variant {variant.name} can't start from {variant.starts_from}, which is another network: set the same "
-                f"network.* for both, or starts_from= for none"
+                f"network.* for both (NAME@MODES starts with fewer modes), or starts_from= for none"
             )
         return operator.train()
     with torch.random.fork_rng(devices=[]):
@@ -175,14 +176,49 @@ def seeded_operator(variant: Variant) -> nn.Module:
 
 
 def trust_in(name: str) -> Trust:
-    """What is known of how far to trust a shipped model or a trained run."""
+    """What is known of how far to trust a shipped model or a trained run; with fewer modes errors have no bounds."""
+    name, n_modes = with_how_many_modes(name)
+    if n_modes is not None:
+        seen = trust_in(name).seen
+        return Trust(seen=None if seen is None else seen.with_modes(n_modes))
     if is_run(name):
         return Trust(seen=read_seen(Path(name))).with_bounds(read_bounds(Path(name)))
     return read_model_card(name).trust if name in pretrained_names() else Trust()
 
 
+def with_how_many_modes(name: str) -> tuple[str, int | None]:
+    """NAME@MODES taken apart; None where all modes are meant that the operator has learned with."""
+    found = re.fullmatch(r"(.+)@(\d+)", name)
+    return (name, None) if found is None or is_run_folder(name) else (found[1], int(found[2]))
+
+
 def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
-    """A trained run, a shipped model, or a variant with nothing to learn: operator, recipe name, problem, variant."""
+    """A trained run, a shipped model, or a variant with nothing to learn: operator, recipe name, problem, variant.
+
+    NAME@MODES is the same with the lowest of its modes alone: they are found sooner, and errors grow little by little.
+    """
+    name, n_modes = with_how_many_modes(name)
+    operator, recipe_name, problem, variant = _operator_as_learned(name)
+    if n_modes is not None:
+        operator, variant = with_lowest_modes(operator, variant, n_modes, name)
+    return operator, recipe_name, problem, variant
+
+
+def with_lowest_modes(operator: nn.Module, variant: Variant, n_modes: int, name: str) -> tuple[nn.Module, Variant]:
+    """The same weights, where they know modes by their eigenvalues and not by their numbers."""
+    most = getattr(variant.network, "n_modes", 0)
+    if not 1 <= n_modes <= most:
+        raise InputError(f"{name}@{n_modes}: {name} has learned with {most} modes: ask for 1 to {most} of them")
+    network = replace(variant.network, n_modes=n_modes)
+    fewer = make_operator(network)
+    try:
+        fewer.load_state_dict(operator.state_dict())
+    except RuntimeError:
+        raise InputError(f"{name}@{n_modes}: {name} knows its modes by their numbers, and needs all {most}") from None
+    return fewer.eval(), replace(variant, network=network, view=replace(variant.view, n_modes=n_modes))
+
+
+def _operator_as_learned(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
     recipe_name, _, variant_name = name.partition("/")
     if recipe_name in RECIPES and variant_name and not Path(name).exists():
         recipe = RECIPES[recipe_name]
@@ -196,7 +232,11 @@ def operator_named(name: str) -> tuple[nn.Module, str, RecipeProblem, Variant]:
 
 def is_run(name: str) -> bool:
     """A single word is a shipped model, unless a run of that name lies here."""
-    return (Path(name) / "run.json").exists() or len(Path(name).parts) != 1
+    return is_run_folder(name) or len(Path(name).parts) != 1
+
+
+def is_run_folder(name: str) -> bool:
+    return (Path(name) / "run.json").exists()
 
 
 def evaluate_reported(operator: nn.Module, variant: Variant, problem: RecipeProblem, data: TrajectorySet) -> Evaluation:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -31,6 +31,23 @@ class Seen:
     smallest_start: float  # integral of the first state's square, in model space: how much is active
     largest_start: float
     n_domains: int
+
+    def with_modes(self, n_modes: int) -> "Seen":
+        """What it tells of the lowest modes alone: within wider bounds, if one above was what others were parts of."""
+        n_known = sum(mode < n_modes for mode in self.modes)
+        if n_known == len(self.modes):
+            return self
+        if n_known == 0:
+            return replace(self, modes=(), lowest=(), highest=())
+        # Each bound is of a mode in parts of the last one, whose own are the last: the new last one takes its place.
+        *below, least = self.lowest[:n_known]
+        *above, most = self.highest[:n_known]
+        return replace(
+            self,
+            modes=self.modes[:n_known],
+            lowest=(*(each / most for each in below), least * self.lowest[-1]),
+            highest=(*(each / least for each in above), most * self.highest[-1]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

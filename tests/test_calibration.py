@@ -89,6 +89,19 @@ def test_a_run_says_its_bounds_after_it_was_calibrated(run: Path, tmp_path: Path
     assert bounds is not None and bounds.rel_l2 == told["rel_l2"]
 
 
+def test_with_fewer_modes_no_bounds_are_known_and_none_are_taken(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    write_waves(tmp_path / "data" / "val", 100_000)
+    words = ["calibrate", str(run), "--data", str(tmp_path / "data"), "--workers", "1"]
+    assert main(words) == 0
+    assert trust_in(str(run)).bounds is not None and trust_in(f"{run}@7").bounds is None
+    capsys.readouterr()
+    assert main(["calibrate", f"{run}@7", *words[2:]]) == 2
+    assert f"bounds are kept for a model with all its modes alone: calibrate {run}" in capsys.readouterr().err
+    assert made_ready(egg(), f"{run}@7", cache=None).bounds is None
+
+
 def test_what_is_known_of_smooth_fibres_stays_when_rough_ones_are_tried(run: Path, tmp_path: Path):
     write_waves(tmp_path / "smooth" / "val", 100_000)
     write_waves(tmp_path / "rough" / "val", 100_100, SMOOTH_AND_ROUGH, (0.0, 5.0, 10.0))

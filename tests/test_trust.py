@@ -78,6 +78,24 @@ def test_a_domain_stretched_to_the_same_area_is_of_strange_shape_alone():
     assert "another shape" in said and "eigenvalue 1 " in said
 
 
+@settings(max_examples=20, deadline=None)
+@given(n_modes=st.integers(1, 30), factors=st.lists(st.floats(0.3, 3), min_size=1, max_size=3))
+def test_what_was_seen_is_not_strange_by_fewer_modes_and_what_is_far_larger_is(n_modes: int, factors: list[float]):
+    squares = [make_domain(SQUARE.points * [factor, 1], SQUARE.cells) for factor in factors]
+    batch = batch_of(*squares, n_modes=30)
+    seen = seen_in(
+        TrajectorySet(
+            batch=batch, domain_of=torch.arange(len(squares)), seeds=tuple(range(len(squares))), times=torch.zeros(1),
+            values=torch.ones(len(squares), 1, SQUARE.n_nodes, 1, dtype=batch.mass.dtype),
+        )
+    ).with_modes(n_modes)  # fmt: skip
+    assert seen.modes == tuple(mode for mode in MODES if mode < min(n_modes, 21))
+    for domain in range(len(squares)):
+        assert strange_shape(batch.select(torch.tensor([domain])).with_modes(n_modes), seen) == ()
+    huge = batch_of(scaled(squares[0], 1000.0), n_modes=n_modes)
+    assert bool(strange_shape(huge, seen)) == (n_modes > 1)
+
+
 def test_a_first_state_with_far_more_or_less_of_it_active_is_strange_each_for_itself():
     data = trajectories(SQUARE, 3)
     u = data.values[:, 0] * torch.tensor([1.0, 2.0, 0.1], dtype=data.values.dtype)[:, None, None]

@@ -5,17 +5,21 @@ from dataclasses import asdict
 
 from gfunk.commands.refusals import check_writable
 from gfunk.console import bar, people, show
+from gfunk.errors import InputError
 
 
 def calibrate(options: argparse.Namespace):
     from gfunk.calibration import bounds_by_roughness, errors_of_waves, kept_by_roughness, write_trust
-    from gfunk.experiments import chosen_device, dataset_problem, trust_in
+    from gfunk.experiments import chosen_device, dataset_problem, trust_in, with_how_many_modes
     from gfunk.records import record
     from gfunk.settings import to_json
     from gfunk.trust import said
 
     if options.record is not None:
         check_writable(options.record)
+    whole, n_modes = with_how_many_modes(options.model)
+    if n_modes is not None:
+        raise InputError(f"{options.model}: bounds are kept for a model with all its modes alone: calibrate {whole}")
     split, device, trust = "test" if options.check else "val", chosen_device(options.device), trust_in(options.model)
     with bar("preparing domains", None) as advance:
         waves = errors_of_waves(
