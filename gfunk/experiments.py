@@ -90,6 +90,12 @@ def one_a_domain(problem: RecipeProblem) -> RecipeProblem:
     return replace(problem, n_sites=1) if isinstance(problem, AtriumProblem) else problem
 
 
+def check_same_tissue(name: str, learned_from: str, learned: RecipeProblem, recipe: Recipe):
+    """Recipes of one kind of tissue differ in what is asked alone: how long, how many sites, how rough."""
+    if type(learned) is not type(recipe.problem):
+        raise InputError(f"{name} was trained on {learned_from}, not on {recipe.name}")
+
+
 def simulated_set(
     problem: RecipeProblem, view: View, seeds: Sequence[int], *, n_workers: int = 1,
     on_sample: Callable[[], None] = lambda: None,
@@ -226,6 +232,11 @@ def _operator_as_learned(name: str) -> tuple[nn.Module, str, RecipeProblem, Vari
         if variant.training is not None:
             raise InputError(f"{name} has to be trained first: `gfunk train {recipe_name} --variant {variant_name} ...`")
         return make_operator(variant.network), recipe.name, recipe.problem, variant
+    if name in RECIPES and not is_run(name) and name not in pretrained_names():
+        raise InputError(
+            f"{name} is a recipe, and no model of that name is shipped: train one, or try one that is, "
+            f"{', '.join(pretrained_names())}, on its waves (`gfunk evaluate NAME --recipe {name}`)"
+        )
     operator, card = load_run(Path(name)) if is_run(name) else load_pretrained(name)
     return operator, card.recipe, card.problem, card.variant
 

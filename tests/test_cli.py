@@ -97,6 +97,12 @@ def test_fresh_samples_give_what_the_same_samples_from_disk_give(capsys: Capture
     assert fresh["rel_l2"] == pytest.approx(stored["rel_l2"], rel=1e-4)
 
 
+def test_a_run_is_tried_on_another_recipes_samples_and_the_row_says_so(capsys: Capture, toy_run: Path, tmp_path: Path):
+    words = ["evaluate", toy_run, "--n", "2", "--recipe", "heat", *TOY_OPTIONS, "--record", tmp_path / "rows.json"]
+    assert answer(capsys, *words)["rows"] == answer(capsys, "evaluate", toy_run, "--n", "2")["rows"]
+    assert read_json(tmp_path / "rows.json")[0]["label"] == "ours on heat"
+
+
 @pytest.mark.parametrize("degrees", ["90", "33.3"])
 def test_turning_the_domains_does_not_change_our_error(capsys: Capture, toy_data: Path, toy_run: Path, degrees: str):
     straight = answer(capsys, "evaluate", toy_run, "--data", toy_data, "--workers", "1")
@@ -268,6 +274,11 @@ def test_bad_input_is_refused_in_one_line(capsys: Capture, toy_data: Path, toy_r
         (["evaluate", toy_run, "--data", tmp_path / "none"], "no such dataset"),
         (["evaluate", toy_run, "--seed", "5"], "not all of split 'test'"),
         (["evaluate", toy_run, "--data", toy_data, "--set", "ratio=4"], "can't change those in --data"),
+        (["evaluate", toy_run, "--data", toy_data, "--recipe", "heat"], "can't change those in --data"),
+        (["evaluate", toy_run, "--recipe", "atria"], "was trained on heat, not on atria"),
+        (["evaluate", toy_run, "--recipe", "soup"], "no recipe 'soup'"),
+        (["evaluate", "atria-190"], "no model of that name is shipped"),
+        (["evaluate", f"{toy_run}@13"], "ask for 1 to 12 of them"),
         (["evaluate", toy_run, "--data", toy_data, "--workers", "1", "--record", file / "below"], "can't be written"),
         (["evaluate", toy_run, "--data", toy_data, "--device", "abacus"], "device 'abacus' can't be used here"),
         (["bench", "heat", "--variant", "theirs", *TOY_OPTIONS], "no variant 'theirs'"),

@@ -89,6 +89,7 @@ def evaluate(options: argparse.Namespace):
     from gfunk.evaluation import evaluate as evaluated
     from gfunk.experiments import (
         active_from,
+        check_same_tissue,
         chosen_device,
         dataset_problem,
         load_split,
@@ -99,6 +100,7 @@ def evaluate(options: argparse.Namespace):
         trust_in,
     )  # fmt: skip
     from gfunk.operators.make import n_parameters
+    from gfunk.recipes.book import recipe_named
     from gfunk.records import record
     from gfunk.settings import to_json, with_overrides
     from gfunk.simulation import split_seeds
@@ -119,8 +121,13 @@ def evaluate(options: argparse.Namespace):
         view=replace(variant.view, rotation_degrees=options.rotate),
         integrator=with_overrides(variant.integrator, options.set_integrator),
     )
-    if options.data is not None and options.set:
-        raise InputError("--set changes how fresh samples are simulated; it can't change those in --data")
+    if options.data is not None and (options.set or options.recipe):
+        raise InputError("--set and --recipe say how fresh samples are simulated; they can't change those in --data")
+    label = variant.name
+    if options.recipe is not None:
+        asked = recipe_named(options.recipe)
+        check_same_tissue(options.model, recipe_name, problem, asked)
+        problem, label = asked.problem, f"{variant.name} on {asked.name}"
     device = chosen_device(options.device)
     if options.data is not None:
         problem = dataset_problem(options.data / options.split)
@@ -152,7 +159,7 @@ def evaluate(options: argparse.Namespace):
     if options.record is not None:
         outcome = Path(options.model) / "outcome.json"
         how = {"trained": read_object(outcome)} if outcome.exists() else {}
-        about = {"label": options.label or variant.name, "problem": to_json(problem), **how}
+        about = {"label": options.label or label, "problem": to_json(problem), **how}
         record(options.record, answer | about, options.words, device)
     if options.rows is not None:
         write_bytes(options.rows, "".join(json.dumps(finite(row)) + "\n" for row in rows).encode())

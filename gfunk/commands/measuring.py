@@ -181,7 +181,7 @@ def _one_model(options: argparse.Namespace) -> str:
 
 
 def _bench_pareto(options: argparse.Namespace):
-    from gfunk.experiments import chosen_device, one_a_domain, operator_named
+    from gfunk.experiments import check_same_tissue, chosen_device, one_a_domain, operator_named
     from gfunk.pareto import Contender, compared
     from gfunk.pareto_pictures import pareto_picture
     from gfunk.recipes.book import recipe_named
@@ -203,9 +203,7 @@ def _bench_pareto(options: argparse.Namespace):
     contenders = []
     for name in options.run:
         operator, trained_on, learned, variant = operator_named(name)
-        # Recipes of one kind of tissue differ in what is asked: how long, how many sites, how rough.
-        if type(learned) is not type(recipe.problem):
-            raise InputError(f"{name} was trained on {trained_on}, not on {recipe.name}")
+        check_same_tissue(name, trained_on, learned, recipe)
         contenders.append(Contender(name=name, operator=operator, variant=variant, problem=learned))
     # Validation seeds, so that nobody tunes on test ones.
     seeds = split_seeds("val" if options.seed is None else split_of(options.seed), options.n, options.seed)
