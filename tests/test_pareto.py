@@ -12,18 +12,20 @@ from problems import batch_of
 from torch import nn
 from toy_surfaces import strip
 
-from gfunk import pareto
 from gfunk.batch import Batch, pack
 from gfunk.checkpoints import save_weights
 from gfunk.cli import main
 from gfunk.errors import InputError
 from gfunk.experiments import seeded_operator
-from gfunk.frontier import MANY, NOTHING, Comparison, Cost, Method, cheaper_by, frontier
 from gfunk.laplacian import Fem
 from gfunk.operators.arrival import ArrivalConfig
 from gfunk.operators.transolver import TransolverConfig
-from gfunk.pareto import Contender, at_resolution, compared, edge_mm, errors, settings
-from gfunk.pareto_pictures import pareto_picture
+from gfunk.pareto import compared, operators, solver
+from gfunk.pareto.frontier import MANY, NOTHING, Comparison, Cost, Method, cheaper_by, frontier
+from gfunk.pareto.operators import Contender
+from gfunk.pareto.pictures import pareto_picture
+from gfunk.pareto.solver import settings
+from gfunk.pareto.study import Study, at_resolution, edge_mm, errors
 from gfunk.physics.monodomain import simulate_many
 from gfunk.physics.schemes import SCHEMES, coupling
 from gfunk.recipes import atrium_data
@@ -88,8 +90,8 @@ def still() -> Contender:
 
 def try_little(patch: pytest.MonkeyPatch):
     patch.setenv("GFUNK_COMPILE", "0")
-    patch.setattr(pareto, "FLAT_FACTORS", (0.4, 1.0))
-    patch.setattr(pareto, "STEPS", (1, 4))
+    patch.setattr(solver, "FLAT_FACTORS", (0.4, 1.0))
+    patch.setattr(solver, "STEPS", (1, 4))
 
 
 @pytest.fixture(scope="module")
@@ -319,7 +321,7 @@ def test_the_command_compares_runs_of_the_recipe_alone_and_records_it(
     assert "only `bench pareto` is of a recipe" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("started", [pareto._patched_start, pareto._start_cut_out], ids=["CPU", "GPU"])
+@pytest.mark.parametrize("started", [operators._patched_start, operators._start_cut_out], ids=["CPU", "GPU"])
 def test_atria_start_from_what_the_solver_finds_near_the_stimulus(started: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GFUNK_COMPILE", "0")
     tissue, pacing = strip(), AtrialPacing(scheme="paper")
@@ -328,8 +330,8 @@ def test_atria_start_from_what_the_solver_finds_near_the_stimulus(started: Any, 
         seed=0, tissue=tissue, coupling=step, stimuli=(stimulus,), kept=tissue, nearest=np.arange(tissue.n_nodes)
     )
     problem, found = AtriumProblem(pacing=pacing, n_halvings=0), []
-    monkeypatch.setattr(pareto, "median_seconds", lambda action, _device: found.append(action()) or 0.5)
-    study = pareto._Study(problem=problem, experiments=[experiment], device=CPU, together=2)
+    monkeypatch.setattr(operators, "median_seconds", lambda action, _device: found.append(action()) or 0.5)
+    study = Study(problem=problem, experiments=[experiment], device=CPU, together=2)
     cost = started(study, problem, experiment, batch_of(tissue, n_modes=1, dtype=torch.float32))
     assert cost.setup_ms > 0 and cost.alone_ms == 500 and cost.together_ms == 250
     [paced] = simulate_many(
@@ -344,7 +346,7 @@ def test_atria_start_from_what_the_solver_finds_near_the_stimulus(started: Any, 
 def test_data_made_of_several_waves_are_a_row_of_their_own(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GFUNK_COMPILE", "0")
     monkeypatch.setattr(atrium_data, "left_atrium", lambda *_args, **_settings: strip(20.0, 4.0, 1.0))
-    monkeypatch.setattr(pareto, "STEPS", (1,))
+    monkeypatch.setattr(solver, "STEPS", (1,))
     pacing = AtrialPacing(cell="mitchell-schaeffer", radius_mm=4.0, every_ms=2.0, n_saves=5)
     problem = AtriumProblem(pacing=pacing, n_halvings=0, n_sites=2, is_converged=True)
     found = compared(problem, [0], device=CPU, refine=4)

@@ -182,8 +182,9 @@ def _one_model(options: argparse.Namespace) -> str:
 
 def _bench_pareto(options: argparse.Namespace):
     from gfunk.experiments import check_same_tissue, chosen_device, one_a_domain, operator_named
-    from gfunk.pareto import Contender, compared
-    from gfunk.pareto_pictures import pareto_picture
+    from gfunk.pareto import compared
+    from gfunk.pareto.operators import Contender
+    from gfunk.pareto.pictures import pareto_picture
     from gfunk.recipes.book import recipe_named
     from gfunk.recipes.heat_data import HeatProblem
     from gfunk.records import hardware, record

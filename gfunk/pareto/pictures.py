@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from gfunk.figures import pyplot
-from gfunk.frontier import MANY, Comparison, frontier
+from gfunk.pareto.frontier import MANY, Comparison, frontier
 
 # Apart for every kind of colour blindness (Okabe and Ito); shapes tell them apart in grey.
 _COLOURS = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
