@@ -19,7 +19,7 @@ from gfunk.batch import Batch
 from gfunk.domain import Domain, halved, make_domain
 from gfunk.operators.eikonal import marched
 from gfunk.operators.fronts import NEVER
-from gfunk.physics.compiling import can_compile
+from gfunk.physics.compiling import compiling_pays
 from gfunk.physics.diffusion import HalfStep, Solving
 from gfunk.physics.models import CELLS
 from gfunk.physics.monodomain import seen_moments, simulate_many
@@ -35,10 +35,6 @@ FASTEST = 1.47
 MARGIN_MS = 2.0
 WIDER_MS = 2.5  # the next patch, where the first was too small
 QUIET_MV = 0.05  # of 105: where a patch was cut out, v may have changed by no more
-# Compiling takes half a minute, and then a step a fifth of the time: it pays from so many nodes times ms on. For patches it
-# pays later: a CPU takes shortcuts beside which it takes about half the time, and a GPU is quick with a few million nodes.
-COMPILED_FROM = 2e6
-COMPILED_PATCHES_FROM = {"cpu": 2e7, "cuda": 3e8}
 # Fewer nodes are stepped by one thread: on two idle cores two are no faster, on busy ones they were ten times slower.
 THREADED_FROM = 50_000
 # On a device, of all sites together: a few GB each.
@@ -95,7 +91,7 @@ def first_waves(
                 cell=pacing.cell,
                 scheme=pacing.scheme,
                 device=device,
-                compiles=compiling_pays(n_nodes, until, device, patches=True) if compiles is None else compiles,
+                compiles=compiling_pays(n_nodes, until, device, shortcuts=True) if compiles is None else compiles,
                 activated_mV=ACTIVE_MV,
                 couplings=[_coupled(patch.tissue, pacing.scheme, whole) for patch in patches],
                 shortcuts=True,
@@ -163,7 +159,7 @@ def first_waves_together(
         is_inside = _whole_triangles(bounds <= reach_ms, tissue)
         n_stepped[open_] = is_inside.sum(1).cpu().numpy()
         if compiles is None:
-            compiles = compiling_pays(int(n_stepped.sum()), until, device, patches=True)
+            compiles = compiling_pays(int(n_stepped.sum()), until, device, shortcuts=True)
         is_quiet = []
         ends = np.flatnonzero(np.diff(np.cumsum(n_stepped[open_]) // STEPPED_AT_ONCE)) + 1
         for numbers, inside in zip(np.split(open_, ends), is_inside.tensor_split(ends.tolist()), strict=True):
@@ -282,12 +278,6 @@ def _pulses_into(patches: _CutOut, stimuli: Sequence[Stimulus], tissue: Tissue) 
         sizes=(*sizes, patches.step.neighbors.shape[1] - sum(sizes)),
         n_trajectories=1,
     )
-
-
-def compiling_pays(n_nodes: int, until_ms: float, device: torch.device, *, patches: bool = False) -> bool:
-    """Whether a solve ends sooner if it is compiled first, as far as that can be told. patches: of first waves."""
-    least = COMPILED_PATCHES_FROM.get(device.type, COMPILED_FROM) if patches else COMPILED_FROM
-    return n_nodes * until_ms > least and can_compile(device)
 
 
 @contextmanager

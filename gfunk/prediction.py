@@ -16,10 +16,11 @@ from gfunk.domain import Domain
 from gfunk.doubts import doubts_of_waves
 from gfunk.errors import InputError
 from gfunk.experiments import active_from
-from gfunk.first_waves import FirstWave, Solve, compiling_pays, first_waves, first_waves_together
+from gfunk.first_waves import FirstWave, Solve, first_waves, first_waves_together
 from gfunk.foretelling import foretold, foretold_arrivals
 from gfunk.norms import relative_energy, relative_l2
 from gfunk.operators.arrival import Arrival
+from gfunk.physics.compiling import compiling_pays
 from gfunk.physics.converged import converged_waves, finer
 from gfunk.physics.monodomain import simulate_many
 from gfunk.physics.schemes import SCHEMES

@@ -15,7 +15,8 @@ from gfunk.atria.anatomy import Place
 from gfunk.domain import Domain, cell_sizes
 from gfunk.doubts import doubts_of_time
 from gfunk.errors import InputError
-from gfunk.first_waves import MARGIN_MS, arrival_bounds, compiling_pays, threads_for
+from gfunk.first_waves import MARGIN_MS, arrival_bounds, threads_for
+from gfunk.physics.compiling import compiling_pays
 from gfunk.prediction import asked_times, checked_times, predicted_activation
 from gfunk.readiness import Ready, made_ready, stimulus_at
 from gfunk.sites import region_nodes, site_at
@@ -216,7 +217,7 @@ def _compiling_pays(ready: Ready, sites: Float[np.ndarray, "trajectory 3"]) -> b
     with threads_for(ready.even.n_nodes):
         (bound,) = arrival_bounds(ready.even, ready.batch, [stimulus_at(ready, sites[:1])], 2 * reach_ms)
     n_nodes = 4**ready.problem.n_halvings * int((bound <= reach_ms).sum())
-    return compiling_pays(len(sites) * n_nodes, ready.first_ms, ready.device, patches=True)
+    return compiling_pays(len(sites) * n_nodes, ready.first_ms, ready.device, shortcuts=True)
 
 
 def _unfinished(maps: Float[np.ndarray, "trajectory node"], until_ms: float) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from gfunk.domain import Domain, cell_sizes, fibre_tensors, make_domain, perturbed_square, rectangle
 from gfunk.errors import InputError
 from gfunk.laplacian import fem_laplacian
+from gfunk.physics import compiling
 from gfunk.physics.cells import Cell, stepped
 from gfunk.physics.compiling import can_compile
 from gfunk.physics.models import CELLS
@@ -697,6 +698,19 @@ print(json.dumps({
 def test_compiled_steps_are_those_not_compiled():
     gap = answer_of(COMPILED_AND_NOT)
     assert gap["same nan"] and gap["values"] < 0.02 and gap["activation"] < 1e-3
+
+
+@pytest.mark.parametrize("least", [0.0, 1e9])
+def test_a_wave_is_compiled_only_where_that_pays(monkeypatch: pytest.MonkeyPatch, least: float):
+    asked = []
+    monkeypatch.setattr(compiling, "can_compile", lambda _device: True)
+    monkeypatch.setattr(compiling, "COMPILED_FROM", least)
+    # What is compiled is noted, and left as it is.
+    monkeypatch.setattr(torch, "compile", lambda action, **_: asked.append(action) or action)
+    mesh = rectangle(2.0, 1.0, 0.5)
+    tissue = make_domain(mesh.points, mesh.cells, np.tile(np.diag([0.2, 0.05]), (mesh.n_nodes, 1, 1)))
+    simulate(tissue, [(0.0, 0.0)], until_ms=1.0, cell="mitchell-schaeffer")
+    assert bool(asked) == (least == 0)
 
 
 COMPILED_ANEW = """

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from gfunk.domain import Domain
 from gfunk.errors import InputError
 from gfunk.physics.cells import Cell
+from gfunk.physics.compiling import compiling_pays
 from gfunk.physics.diffusion import HalfStep, joined
 from gfunk.physics.schemes import SCHEMES, Scheme, coupling, named
 from gfunk.physics.stepping import reached_moments
@@ -28,12 +29,16 @@ def simulate(
     scheme: str | Scheme = "accurate",
     device: torch.device | str = "cpu",
 ) -> Paced:
-    """The wave that a stimulus at these sites, at time 0, sends over one domain; `simulate_many` can do more."""
+    """The wave that a stimulus at these sites, at time 0, sends over one domain, compiled where that is the sooner way.
+
+    `simulate_many` can do more.
+    """
     if not (until_ms > 0 and every_ms > 0):
         raise InputError(f"until_ms and every_ms must be positive, not {until_ms} and {every_ms}")
     stimulus = Stimulus(sites=tuple(tuple(float(x) for x in site) for site in sites), radius_mm=radius_mm)
     times = every_ms * np.arange(floor(until_ms / every_ms + 1e-9) + 1)
-    return simulate_many([domain], [[[stimulus]]], times, cell=cell, scheme=scheme, device=device)[0]
+    compiles = compiling_pays(domain.n_nodes, until_ms, torch.device(device))
+    return simulate_many([domain], [[[stimulus]]], times, cell=cell, scheme=scheme, device=device, compiles=compiles)[0]
 
 
 def simulate_many(
