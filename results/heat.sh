@@ -2,7 +2,7 @@
 # Heat at the paper's size, as recorded in results/heat.json: data, training and test of our operator, the paper's and the
 # rivals. Any machine. VARIANTS chooses some, MINUTES stops each after so long (again: goes on), DATA and RUNS say where to work.
 set -euo pipefail
-VARIANTS=${VARIANTS:-"ours paper fno gnn gnn-unweighted"}
+VARIANTS=${VARIANTS:-"ours paper fno gnn gnn-unweighted transolver diffusion-net"}
 DATA=${DATA:-data/heat}
 RUNS=${RUNS:-runs/heat}
 RECORD=${RECORD:-results/heat.json}

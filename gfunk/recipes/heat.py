@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from gfunk.laplacian import Fem, PaperGraph
+from gfunk.operators.diffusion_net import DiffusionNetConfig
 from gfunk.operators.fno import FNOConfig
 from gfunk.operators.gfunk import GFuNKConfig, PaperGFuNKConfig
 from gfunk.operators.gnn import GNNConfig
 from gfunk.operators.modes import ExactModesConfig
+from gfunk.operators.transolver import TransolverConfig
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.recipes.recipe import Recipe, Smoke, Variant
 from gfunk.rollout import Euler, FlowMap
@@ -99,6 +101,20 @@ heat = Recipe(
             training=RIVAL_TRAINING,
             paper_parameters=35_026,
             paper_rel_l2=0.2428,  # with M = 1000
+        ),
+        # What others take today, given a step a save.
+        *(
+            Variant(
+                name=name,
+                network=network,
+                view=View(discretisation=Fem(), n_modes=getattr(network, "n_modes", 1)),
+                integrator=FlowMap(longest_step=SAVE),
+                training=RIVAL_TRAINING,
+            )
+            for name, network in (
+                ("transolver", TransolverConfig(time_scale=SAVE)),
+                ("diffusion-net", DiffusionNetConfig(time_scale=SAVE)),
+            )
         ),
         *(
             Variant(
