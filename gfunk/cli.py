@@ -218,6 +218,9 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help=f"pareto, predict, view: a trained run's folder, or a shipped model{FEWER}",
     )
+    each.add_argument(
+        "--halved", action="append", default=[], metavar="RUN", help="pareto: an operator of atria on edges half as long"
+    )
     each.add_argument("--seed", type=_whole, help="pareto, predict, view: first seed (default: validation's)")
     each.add_argument("--truth-refine", type=_positive, default=4, metavar="N", help="pareto: how much finer the truth is")
     each.add_argument("--nodes", type=_positive, nargs="+", help="scale: of the domains")
@@ -261,6 +264,9 @@ def _parser() -> argparse.ArgumentParser:
     each._negative_number_matcher = re.compile(r"-[\d.]")
     each.add_argument("--fibres", metavar="FILE|rule", help="a .lon or a mesh with fibres (default: the mesh's, or by rule)")
     each.add_argument("--model", default="atria", help=f"a shipped model, or a run folder{FEWER}")
+    each.add_argument(
+        "--edge", type=float, metavar="MM", help="of the even mesh, shorter than the model's own: finer, takes longer"
+    )
     each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
     each.add_argument("--every", type=float, default=1.0, metavar="MS", help="between output times (default 1)")
     each.add_argument("--out", type=Path, help=".npz (all), .pvd (film), .vtp (activation map) or .igb (voltages)")
@@ -287,6 +293,9 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--out", type=Path, required=True, help="folder; the same command goes on where it was stopped")
     each.add_argument("--fibres", metavar="FILE|rule", help="a .lon or a mesh with fibres (default: the mesh's, or by rule)")
     each.add_argument("--model", default="atria", help=f"a shipped model, or a run folder{FEWER}")
+    each.add_argument(
+        "--edge", type=float, metavar="MM", help="of the even mesh, shorter than the model's own: finer, takes longer"
+    )
     each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
     each.add_argument("--unit", choices=["mm", "um", "m", "cm"], help="of the coordinates (default: judged by their extent)")
     each.add_argument(

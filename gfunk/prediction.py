@@ -83,11 +83,15 @@ def predict(
     until_ms: float = 100.0,
     every_ms: float = 1.0,
     model: str | Path = "atria",
+    edge_mm: float | None = None,
     device: str = "cpu",
 ) -> Prediction:
-    """The wave that a stimulus at all these sites, at time 0, sends over a surface. A site: x, y, z, a node or a region."""
+    """The wave that a stimulus at all these sites, at time 0, sends over a surface. A site: x, y, z, a node or a region.
+
+    edge_mm: `made_ready` tells.
+    """
     times = asked_times(until_ms, every_ms)
-    ready = made_ready(domain, model, device=device)
+    ready = made_ready(domain, model, edge_mm=edge_mm, device=device)
     (found,) = predicted(ready, [sites], times)
     return replace(found, seconds={**ready.seconds, **found.seconds})
 

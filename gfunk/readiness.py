@@ -87,14 +87,16 @@ def made_ready(
     domain: Domain,
     model: str | Path = "atria",
     *,
+    edge_mm: float | None = None,
     device: str = "cpu",
     cache: Path | Literal["user"] | None = "user",
     on_stage: Stage = lambda _name, _seconds: None,
 ) -> Ready:
     """All that can be done before a stimulus is known.
 
-    cache: a folder where even meshes and modes are kept, by default `user_cache()`; None: nowhere. on_stage: called as each
-    stage ends, with the seconds it took.
+    edge_mm: of the even mesh, where it is to be another than the model has learned on: it then tells what the solver does on
+    edges as much shorter, but no bounds of errors are known. cache: where even meshes and modes are kept, by default
+    `user_cache()`; None: nowhere. on_stage: called as each stage ends, with the seconds it took.
     """
     _check_surface(domain)
     stages = Stages(on_stage)
@@ -104,6 +106,9 @@ def made_ready(
         (operator, recipe, problem, variant), trust = operator_named(str(model)), trust_in(str(model))
         if not isinstance(problem, AtriumProblem):
             raise InputError(f"{model} was trained on {recipe}, not on atria: it can't predict waves on a surface")
+        if edge_mm is not None and edge_mm != problem.kept_edge_mm:
+            _check_edge(edge_mm, problem)
+            problem, trust = replace(problem, kept_edge_mm=edge_mm), Trust(seen=trust.seen)
     with stages("resample"):
         even = _even(domain, problem.kept_edge_mm, kept)
         back = None if even is domain else _single(surface_interpolation(even.points, even.cells, domain.points))
@@ -161,6 +166,14 @@ def _check_surface(domain: Domain):
     if domain.points.shape[1] != 3 or not domain.has_cells or domain.cells.shape[1] != 3:
         what = "tetrahedra" if domain.cells.shape[1] == 4 and domain.has_cells else "no triangles in space"
         raise InputError(f"waves are predicted on surfaces of triangles; this mesh has {what}")
+
+
+def _check_edge(edge_mm: float, problem: AtriumProblem):
+    if not 0 < edge_mm <= problem.kept_edge_mm:
+        learned_mm = problem.kept_edge_mm
+        raise InputError(
+            f"edges of {edge_mm:g} mm: the model has learned on {learned_mm:g} mm, and was tried on shorter ones alone"
+        )
 
 
 def _even(domain: Domain, edge_mm: float, cache: Path | None) -> Domain:

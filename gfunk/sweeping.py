@@ -85,16 +85,17 @@ def sweep(
     seed: int = 0,
     until_ms: float = 100.0,
     model: str | Path = "atria",
+    edge_mm: float | None = None,
     device: str = "cpu",
     folder: Path | None = None,
 ) -> Sweep:
     """A wave from each of some sites: so many, spread evenly over the surface or a region of it, or these.
 
-    folder: where what is finished is kept; the same call goes on from there.
+    edge_mm: `made_ready` tells. folder: where what is finished is kept; the same call goes on from there.
     """
     sweep_times(until_ms)
     places = spread_nodes(domain, int(sites), region, seed).tolist() if isinstance(sites, int | np.integer) else sites
-    return swept(made_ready(domain, model, device=device), places, until_ms, folder=folder)
+    return swept(made_ready(domain, model, edge_mm=edge_mm, device=device), places, until_ms, folder=folder)
 
 
 def sweep_times(until_ms: float) -> Float[np.ndarray, " time"]:

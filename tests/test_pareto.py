@@ -15,6 +15,7 @@ from toy_surfaces import strip
 from gfunk.batch import Batch, pack
 from gfunk.checkpoints import save_weights
 from gfunk.cli import main
+from gfunk.domain import halved
 from gfunk.errors import InputError
 from gfunk.experiments import seeded_operator
 from gfunk.laplacian import Fem
@@ -357,3 +358,27 @@ def test_data_made_of_several_waves_are_a_row_of_their_own(monkeypatch: pytest.M
     )
     assert data.rel_l2 < min(part.rel_l2, own.rel_l2) / 2 and data.kind == "solver"
     assert data.run.alone_ms > own.run.alone_ms
+
+
+def test_on_halved_edges_an_operator_is_judged_at_the_recipes_points(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GFUNK_COMPILE", "0")
+    monkeypatch.setattr(operators, "median_seconds", lambda *_: 0.5)
+    tissue, pacing = strip(20.0, 6.0), AtrialPacing(scheme="paper", cell="mitchell-schaeffer", n_saves=20)
+    step, stimulus = coupling(tissue, pacing.scheme), pacing.stimulus((*tissue.points[30].tolist(),))
+    experiment = Experiment(
+        seed=0, tissue=tissue, coupling=step, stimuli=(stimulus,), kept=tissue, nearest=np.arange(tissue.n_nodes)
+    )
+    problem, watching = AtriumProblem(pacing=pacing, n_halvings=0), Watching()
+    study = Study(problem=problem, experiments=[experiment], device=CPU, together=1)
+    entry = Contender(name="toy", operator=watching, variant=stepping().variant, problem=problem, n_halvings=1)
+    finer = halved(tissue, 1)
+    [paced] = simulate_many(
+        [finer], [[[stimulus]]], [pacing.first_ms], cell=pacing.cell, scheme=pacing.scheme, compiles=False
+    )
+    # What keeps its first state is right beside a truth that stays as it is.
+    still = (paced.values_mV[:, :, : tissue.n_nodes] - problem.offset) / problem.scale
+    method = operators.operator_method(study, entry, [np.repeat(still, pacing.n_saves + 1, axis=1)], NOTHING)
+    assert method.nodes == finer.n_nodes and method.rel_l2 < 1e-3
+    assert np.allclose(watching.seen.points[0].numpy(), finer.points, atol=1e-5)
+    with pytest.raises(InputError, match="only the edges of atria are halved"):
+        compared(toy, SEEDS, [replace(stepping(), n_halvings=1)], device=CPU)

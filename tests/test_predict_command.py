@@ -174,6 +174,7 @@ def test_without_fibres_and_without_an_atrium_it_diffuses_alike(tmp_path: Path):
     (["--model", "heat"], "was trained on heat, not on atria"),
     (["--until", "10"], "the model starts 10 ms after the stimulus"),
     (["--every", "0"], "must be positive"),
+    (["--edge", "3"], "edges of 3 mm: the model has learned on 1.5 mm"),
     (["--at", "50,0,0"], "mm from the surface: the nearest place on it is"),
     (["--at", "1,2"], "neither X,Y,Z nor the name of a region"),
     (["--at", "LSPV"], "the parts of"),

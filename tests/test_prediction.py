@@ -31,7 +31,7 @@ from gfunk.prediction_report import shown_moments
 from gfunk.readiness import Ready, made_ready
 from gfunk.recipes.heat_data import HeatProblem
 from gfunk.rollout import rollout
-from gfunk.runs import read_card, write_card
+from gfunk.runs import read_card, write_bounds, write_card
 from gfunk.sites import site_at, usual_site
 from gfunk.surface import cross, main_tangents, triangle_normals
 from gfunk.trust import Bounds, Trust, seen_in
@@ -243,6 +243,31 @@ def test_a_finer_mesh_is_resampled_and_has_nearly_the_same_wave(run: Path, wave:
     assert both.mean() > 0.9
     late = found.activation_ms[:n_old][both] - wave.activation_ms[both]
     assert np.abs(late).mean() < 0.7
+
+
+def test_on_shorter_edges_than_learned_all_is_finer_and_no_bounds_are_known(ready: Ready, tmp_path: Path):
+    half, run = EDGE_MM / 2, write_untrained(tmp_path)
+    write_bounds(run, [Bounds(share=0.9, rel_l2=0.01, lat_error_ms=0.1, lat_error_ms_95=0.2, n_waves=20, n_domains=5)])
+    as_it_is, resampled = (made_ready(mesh, run, edge_mm=half, cache=None) for mesh in (finer(), surface()))
+    assert made_ready(surface(), run, edge_mm=EDGE_MM, cache=None).bounds is not None
+    assert as_it_is.bounds is None and resampled.bounds is None
+    assert as_it_is.even is as_it_is.domain and 3.5 < resampled.even.n_nodes / ready.even.n_nodes < 4.5
+    # So are the solver's triangles, in which a wave starts and with which it is compared.
+    assert as_it_is.problem == replace(ready.problem, kept_edge_mm=half)
+    assert as_it_is.tissue.n_nodes == finer().n_nodes
+    (wave,) = predicted(as_it_is, [[100]], TIMES)
+    assert wave.values_mV.shape == (len(TIMES), finer().n_nodes) and np.isfinite(wave.values_mV).all()
+
+
+@pytest.mark.parametrize("edge_mm", [0.0, -1.0, 1.01 * EDGE_MM, np.nan, np.inf])
+def test_edges_longer_than_learned_or_none_are_refused(run: Path, edge_mm: float):
+    with pytest.raises(InputError, match=r"the model has learned on 1\.5 mm, and was tried on shorter ones alone"):
+        made_ready(surface(), run, edge_mm=edge_mm, cache=None)
+
+
+def test_edges_too_short_for_any_memory_are_refused_at_once(run: Path):
+    with pytest.raises(InputError, match="nodes"):
+        made_ready(surface(), run, edge_mm=1e-3, cache=None)
 
 
 def test_what_is_carried_back_never_leaves_the_range_it_had(run: Path):

@@ -202,10 +202,11 @@ def _bench_pareto(options: argparse.Namespace):
     if isinstance(problem, HeatProblem):
         raise InputError("bench pareto is for waves: heat's solver is direct, and its truth extrapolated already")
     contenders = []
-    for name in options.run:
+    for name, n_halvings in (*((name, 0) for name in options.run), *((name, 1) for name in options.halved)):
         operator, trained_on, learned, variant = operator_named(name)
         check_same_tissue(name, trained_on, learned, recipe)
-        contenders.append(Contender(name=name, operator=operator, variant=variant, problem=learned))
+        said = f"{name}, edges halved" if n_halvings else name
+        contenders.append(Contender(name=said, operator=operator, variant=variant, problem=learned, n_halvings=n_halvings))
     # Validation seeds, so that nobody tunes on test ones.
     seeds = split_seeds("val" if options.seed is None else split_of(options.seed), options.n, options.seed)
     device = chosen_device(options.device)

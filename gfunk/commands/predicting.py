@@ -52,7 +52,7 @@ def predict(options: argparse.Namespace):
             site_at(domain, site)
         seconds = {"read": time.perf_counter() - started}
         ended("read", seconds["read"])
-        ready = made_ready(domain, options.model, device=options.device, on_stage=ended)
+        ready = made_ready(domain, options.model, edge_mm=options.edge, device=options.device, on_stage=ended)
         (prediction,) = predicted(ready, [sites], times, on_stage=ended)
     seconds |= {**ready.seconds, **prediction.seconds}
     arrived = prediction.activation_ms[np.isfinite(prediction.activation_ms)]

@@ -35,7 +35,7 @@ def sweep(options: argparse.Namespace):
             site_at(domain, site)
         seconds = {"read": time.perf_counter() - started}
         ended("read", seconds["read"])
-        ready = made_ready(domain, options.model, device=options.device, on_stage=ended)
+        ready = made_ready(domain, options.model, edge_mm=options.edge, device=options.device, on_stage=ended)
     started = time.perf_counter()
     with progress_bars() as progress:
         task = progress.add_task("sites", total=len(sites))

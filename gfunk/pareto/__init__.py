@@ -74,3 +74,5 @@ def _check(problem: WaveProblem, contenders: Sequence[Contender], refine: int):
     for each in contenders:
         if each.variant.view.grid_side is not None:
             raise InputError(f"{each.name} sees waves on a grid: only operators on the nodes themselves can be compared")
+        if each.n_halvings and not isinstance(problem, AtriumProblem):
+            raise InputError(f"{each.name}: only the edges of atria are halved")

@@ -1,5 +1,6 @@
 """Operators as ways to get the waves: what they tell from the first state, and what all of that costs from the bare mesh."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,36 +30,37 @@ from gfunk.spectrum import Spectrum, lowest_modes
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A trained operator."""
+    """A trained operator. Where edges are halved, so are those that its first state is solved on; atria's alone can be."""
 
     name: str
     operator: nn.Module
     variant: Variant
     problem: RecipeProblem  # that it has learned: it starts from such first states
+    n_halvings: int = 0
 
 
 @torch.no_grad()
 def operator_method(study: Study, contender: Contender, true: Waves, start: Cost) -> Method:
     operator, variant = contender.operator.to(study.device).eval(), contender.variant
     problem = _started_as(study.problem, contender.problem)
+    seen = [_seen(study, problem, each, contender.n_halvings) for each in study.experiments]
     if study.device.type == "cuda":
-        _batches(study, variant)  # libraries wake up
-    batches, setup = timed(lambda: _batches(study, variant), study.device)
+        _batches(study, seen, variant)  # libraries wake up
+    batches, setup = timed(lambda: _batches(study, seen, variant), study.device)
     every, times = study.problem.report_every, study.times
     if isinstance(variant.integrator, FlowMap) and variant.integrator.longest_step > 1.01 * times[1]:
         # Steps from one reported time to the next say nothing of those between.
         true, times, every = [each[:, ::every] for each in true], times[::every], 1
     waves, costs = [], []
-    for batch, experiment in zip(batches, study.experiments, strict=True):
+    for batch, experiment, exact in zip(batches, seen, true, strict=True):
         state = _first_states(study, problem, experiment)
         initial = torch.from_numpy(state[..., None]).to(study.device, torch.float32)
-        waves.append(
-            rollout(operator, initial, batch, np.diff(times).tolist(), variant.integrator)[..., 0].double().cpu().numpy()
-        )
+        found = rollout(operator, initial, batch, np.diff(times).tolist(), variant.integrator)[..., 0]
+        waves.append(found[..., : exact.shape[2]].double().cpu().numpy())
         costs.append(_operator_cost(study, operator, variant, batch, initial[:1], setup / len(batches)))
     if isinstance(problem, AtriumProblem):
         started = _patched_start if study.device.type == "cpu" else _start_cut_out
-        start = mean_cost([started(study, problem, *each) for each in zip(study.experiments, batches, strict=True)])
+        start = mean_cost([started(study, problem, *each) for each in zip(seen, batches, strict=True)])
     return Method(
         name=contender.name,
         kind="operator",
@@ -78,11 +80,22 @@ def _started_as(problem: WaveProblem, learned: RecipeProblem) -> WaveProblem:
     return problem
 
 
+def _seen(study: Study, problem: WaveProblem, experiment: Experiment, n_halvings: int) -> Experiment:
+    """As the operator sees the domain and starts on it; the recipe's points are the first of its nodes."""
+    if n_halvings == 0:
+        return experiment if problem == study.problem else problem.experiment(experiment.seed)
+    assert isinstance(problem, AtriumProblem)  # by `compared`
+    kept, scheme = halved(experiment.kept, n_halvings), problem.pacing.scheme
+    tissue = halved(kept, problem.n_halvings)
+    step = coupling(tissue, scheme, solving(kept, scheme, problem.n_halvings)).to("cpu", torch.float32)
+    return replace(experiment, tissue=tissue, coupling=step, kept=kept, nearest=np.arange(kept.n_nodes), finer=None)
+
+
 def _first_states(study: Study, problem: WaveProblem, experiment: Experiment) -> Float[np.ndarray, "trajectory _"]:
-    """In model space, at the recipe's points."""
-    alike = experiment if problem == study.problem else problem.experiment(experiment.seed)
+    """In model space, at the points that the operator sees."""
     scheme, first_ms = SCHEMES[problem.pacing.scheme], np.array([problem.pacing.first_ms])
-    v_mV = solved_waves(study, alike.tissue, experiment.stimuli, scheme, first_ms, alike.coupling, alike.nearest).values_mV
+    how = experiment.tissue, experiment.stimuli, scheme, first_ms, experiment.coupling, experiment.nearest
+    v_mV = solved_waves(study, *how).values_mV
     return (v_mV[:, 0].astype(np.float64) - problem.offset) / problem.scale
 
 
@@ -122,9 +135,9 @@ def _start_cut_out(study: Study, problem: AtriumProblem, experiment: Experiment,
     return cost_of(sizing + setup + moving, seconds, study.together)
 
 
-def _batches(study: Study, variant: Variant) -> list[Batch]:
+def _batches(study: Study, seen: Sequence[Experiment], variant: Variant) -> list[Batch]:
     """Each domain as the operator sees it, with its modes."""
-    viewed = [viewed_domain(each.kept, variant.view) for each in study.experiments]
+    viewed = [viewed_domain(each.kept, variant.view) for each in seen]
     matrices = [each for _, each in viewed]
     n_modes = variant.view.n_modes
     if n_modes == 1:
