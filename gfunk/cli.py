@@ -55,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+SHORTER = "of the even mesh, shorter than the model's own: finer, takes longer"
 FEWER = "; NAME@64: with its lowest 64 modes alone, found sooner"
 
 # Of no set, and small: the solver is done in half a minute.
@@ -264,9 +265,7 @@ def _parser() -> argparse.ArgumentParser:
     each._negative_number_matcher = re.compile(r"-[\d.]")
     each.add_argument("--fibres", metavar="FILE|rule", help="a .lon or a mesh with fibres (default: the mesh's, or by rule)")
     each.add_argument("--model", default="atria", help=f"a shipped model, or a run folder{FEWER}")
-    each.add_argument(
-        "--edge", type=float, metavar="MM", help="of the even mesh, shorter than the model's own: finer, takes longer"
-    )
+    each.add_argument("--edge", type=float, metavar="MM", help=SHORTER)
     each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
     each.add_argument("--every", type=float, default=1.0, metavar="MS", help="between output times (default 1)")
     each.add_argument("--out", type=Path, help=".npz (all), .pvd (film), .vtp (activation map) or .igb (voltages)")
@@ -293,9 +292,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--out", type=Path, required=True, help="folder; the same command goes on where it was stopped")
     each.add_argument("--fibres", metavar="FILE|rule", help="a .lon or a mesh with fibres (default: the mesh's, or by rule)")
     each.add_argument("--model", default="atria", help=f"a shipped model, or a run folder{FEWER}")
-    each.add_argument(
-        "--edge", type=float, metavar="MM", help="of the even mesh, shorter than the model's own: finer, takes longer"
-    )
+    each.add_argument("--edge", type=float, metavar="MM", help=SHORTER)
     each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
     each.add_argument("--unit", choices=["mm", "um", "m", "cm"], help="of the coordinates (default: judged by their extent)")
     each.add_argument(
@@ -306,7 +303,8 @@ def _parser() -> argparse.ArgumentParser:
 
     each = command(view, "a page in the browser: choose or drop an atrium, click it, and see the predicted wave")
     each.add_argument("mesh", type=Path, nargs="?", help="shown first (default: a synthetic atrium)")
-    each.add_argument("--model", help=f"a shipped model, or a run folder (default: atria){FEWER}")
+    each.add_argument("--model", default="atria", help=f"a shipped model, or a run folder{FEWER}")
+    each.add_argument("--edge", type=float, metavar="MM", help=SHORTER)
     each.add_argument("--until", type=float, default=100.0, metavar="MS", help="after the stimulus (default 100)")
     each.add_argument("--host", default="127.0.0.1", help="address to serve at (default: this computer alone)")
     each.add_argument("--port", type=_whole, default=0, help="default: a free one")

@@ -107,7 +107,7 @@ def made_ready(
         if not isinstance(problem, AtriumProblem):
             raise InputError(f"{model} was trained on {recipe}, not on atria: it can't predict waves on a surface")
         if edge_mm is not None and edge_mm != problem.kept_edge_mm:
-            _check_edge(edge_mm, problem)
+            check_edge(edge_mm, problem)
             problem, trust = replace(problem, kept_edge_mm=edge_mm), Trust(seen=trust.seen)
     with stages("resample"):
         even = _even(domain, problem.kept_edge_mm, kept)
@@ -140,6 +140,14 @@ def made_ready(
     )
 
 
+def check_edge(edge_mm: float, problem: AtriumProblem):
+    if not 0 < edge_mm <= problem.kept_edge_mm:
+        learned_mm = problem.kept_edge_mm
+        raise InputError(
+            f"edges of {edge_mm:g} mm: the model has learned on {learned_mm:g} mm, and was tried on shorter ones alone"
+        )
+
+
 def stimulus_at(ready: Ready, sites: Float[np.ndarray, "place 3"]) -> Stimulus:
     if not len(sites):
         raise InputError("a protocol needs at least one site")
@@ -166,14 +174,6 @@ def _check_surface(domain: Domain):
     if domain.points.shape[1] != 3 or not domain.has_cells or domain.cells.shape[1] != 3:
         what = "tetrahedra" if domain.cells.shape[1] == 4 and domain.has_cells else "no triangles in space"
         raise InputError(f"waves are predicted on surfaces of triangles; this mesh has {what}")
-
-
-def _check_edge(edge_mm: float, problem: AtriumProblem):
-    if not 0 < edge_mm <= problem.kept_edge_mm:
-        learned_mm = problem.kept_edge_mm
-        raise InputError(
-            f"edges of {edge_mm:g} mm: the model has learned on {learned_mm:g} mm, and was tried on shorter ones alone"
-        )
 
 
 def _even(domain: Domain, edge_mm: float, cache: Path | None) -> Domain:

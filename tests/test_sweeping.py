@@ -299,6 +299,7 @@ def test_files_hold_what_was_found(capsys: Capture, mesh: Path, run: Path, tmp_p
     (["--at", "1,2,3", "--region", "LAA"], "--region says where --sites lie"),
     (["--at", "50,0,0"], "mm from the surface"),
     (["--sites", "3", "--model", "nothing"], "no shipped model 'nothing'"),
+    (["--sites", "3", "--edge", "-1"], "edges of -1 mm"),
     (["--sites", "3", "--until", "9"], "the model starts 10 ms after the stimulus"),
     (["--sites", "3", "--until", "nan"], "must be positive"),
     (["--sites", "3", "--out", "/proc/nowhere"], "can't be written"),

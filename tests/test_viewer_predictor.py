@@ -12,10 +12,11 @@ from gfunk.viewer.predictor import Predictor, Wave
 from gfunk.viewer.shipped import ModelPredictor
 
 
-def test_a_click_is_a_prediction_and_its_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("edge_mm", [None, 0.75])
+def test_a_click_is_a_prediction_and_its_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge_mm: float | None):
     monkeypatch.setenv("GFUNK_COMPILE", "0")  # else the wave would depend on when that is done
     run = write_untrained(tmp_path / "run")
-    predictor = ModelPredictor(model=run, until_ms=15.0, cache=None)
+    predictor = ModelPredictor(model=run, edge_mm=edge_mm, until_ms=15.0, cache=None)
     assert isinstance(predictor, Predictor)
     domain, stages = egg(), []
     site = tuple(domain.points[100].tolist())
@@ -31,7 +32,7 @@ def test_a_click_is_a_prediction_and_its_comparison(tmp_path: Path, monkeypatch:
     beside = predictor.compared(ready, wave, say)
     assert stages == ["model", "resample", "modes", "first wave", "operator", "carry back", "solve"]
 
-    by_hand = made_ready(domain, run, cache=None)
+    by_hand = made_ready(domain, run, edge_mm=edge_mm, cache=None)
     (expected,) = predicted(by_hand, [[site]], asked_times(15.0, 1.0))
     np.testing.assert_array_equal(wave.values_mV, expected.values_mV)
     np.testing.assert_array_equal(wave.activation_ms, expected.activation_ms)

@@ -480,6 +480,11 @@ def test_an_unknown_model_is_said_in_one_line(capsys: pytest.CaptureFixture[str]
     assert "no shipped model 'nonesuch'" in capsys.readouterr().err
 
 
+def test_edges_longer_than_the_model_learned_on_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]):
+    assert main(["view", "--edge", "3", "--no-browser"]) == 2
+    assert "edges of 3 mm: the model has learned on 1 mm" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_the_viewer_cleanly(tmp_path: Path, how: signal.Signals):
     command = [sys.executable, "-m", "gfunk.cli", "view", "--no-browser"]

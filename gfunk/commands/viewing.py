@@ -24,12 +24,15 @@ def view(options: argparse.Namespace):
     with its_packages():
         from gfunk.viewer.serving import serve
     from gfunk.experiments import operator_named
+    from gfunk.readiness import check_edge
+    from gfunk.recipes.atrium_data import AtriumProblem
     from gfunk.viewer.sessions import Limits
     from gfunk.viewer.shipped import ModelPredictor
 
-    if options.model is not None:
-        # It refuses now; else the page would say so.
-        operator_named(options.model)
+    # It refuses now; else the page would say so.
+    _, _, problem, _ = operator_named(options.model)
+    if options.edge is not None and isinstance(problem, AtriumProblem):
+        check_edge(options.edge, problem)
 
     def say(address: str):
         print(json.dumps({"address": address}) if options.json else f"The viewer is at {address}", flush=True)
@@ -37,7 +40,7 @@ def view(options: argparse.Namespace):
             people.print("Ctrl-C ends it.")
 
     serve(
-        ModelPredictor(model=options.model or "atria", device=options.device, until_ms=options.until),
+        ModelPredictor(model=options.model, edge_mm=options.edge, device=options.device, until_ms=options.until),
         host=options.host, port=options.port, given=options.mesh, on_start=say, opens_browser=not options.no_browser,
         limits=Limits(upload_bytes=options.upload_mb * 1_000_000, nodes=options.nodes),
     )  # fmt: skip

@@ -25,6 +25,7 @@ BEGUN_MS = 20.0
 @dataclass(frozen=True, kw_only=True)
 class ModelPredictor:
     model: str | Path = "atria"
+    edge_mm: float | None = None  # as `made_ready` has it
     device: str = "cpu"
     until_ms: float = 100.0
     every_ms: float = 1.0
@@ -36,7 +37,8 @@ class ModelPredictor:
         compiles = chosen_device(self.device).type == "cpu" and can_compile(torch.device("cpu"))
         if compiles:
             self.solver.start()
-        ready = made_ready(domain, self.model, device=self.device, cache=self.cache, on_stage=_then(say))
+        how = {"edge_mm": self.edge_mm, "device": self.device, "cache": self.cache}
+        ready = made_ready(domain, self.model, **how, on_stage=_then(say))
         if compiles:
             pacing = ready.problem.pacing
             self.solver.prepare(ready.tissue, ready.coupling, pacing.cell, pacing.scheme)
