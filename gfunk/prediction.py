@@ -54,7 +54,7 @@ class Prediction:
             return said(self.bounds)
         if self.warnings:
             return "unlike what the model has learned: only the solver can tell how far it is off"
-        return "nothing speaks against it, but how far this model may be off was never measured"
+        return "nothing speaks against it, but how far this model may be off, asked like this, was never measured"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,6 +141,10 @@ def made_ready(
 
 
 def check_edge(edge_mm: float, problem: AtriumProblem):
+    if problem.is_converged and edge_mm != problem.kept_edge_mm:
+        raise InputError(
+            f"edges of {edge_mm:g} mm: the model says true waves on {problem.kept_edge_mm:g} mm, and errs more on others"
+        )
     if not 0 < edge_mm <= problem.kept_edge_mm:
         learned_mm = problem.kept_edge_mm
         raise InputError(

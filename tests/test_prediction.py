@@ -265,6 +265,13 @@ def test_edges_longer_than_learned_or_none_are_refused(run: Path, edge_mm: float
         made_ready(surface(), run, edge_mm=edge_mm, cache=None)
 
 
+def test_a_model_of_true_waves_has_its_own_edges_alone(tmp_path: Path):
+    run = write_untrained(tmp_path, problem=replace(PROBLEM, is_converged=True))
+    assert made_ready(surface(), run, edge_mm=EDGE_MM, cache=None).even is surface()
+    with pytest.raises(InputError, match=r"edges of 0\.75 mm: the model says true waves on 1\.5 mm"):
+        made_ready(surface(), run, edge_mm=EDGE_MM / 2, cache=None)
+
+
 def test_edges_too_short_for_any_memory_are_refused_at_once(run: Path):
     with pytest.raises(InputError, match="nodes"):
         made_ready(surface(), run, edge_mm=1e-3, cache=None)
