@@ -107,7 +107,7 @@ def made_ready(
         if not isinstance(problem, AtriumProblem):
             raise InputError(f"{model} was trained on {recipe}, not on atria: it can't predict waves on a surface")
         if edge_mm is not None and edge_mm != problem.kept_edge_mm:
-            check_edge(edge_mm, problem)
+            check_edge(edge_mm, problem, variant)
             problem, trust = replace(problem, kept_edge_mm=edge_mm), Trust(seen=trust.seen)
     with stages("resample"):
         even = _even(domain, problem.kept_edge_mm, kept)
@@ -140,16 +140,18 @@ def made_ready(
     )
 
 
-def check_edge(edge_mm: float, problem: AtriumProblem):
-    if problem.is_converged and edge_mm != problem.kept_edge_mm:
-        raise InputError(
-            f"edges of {edge_mm:g} mm: the model says true waves on {problem.kept_edge_mm:g} mm, and errs more on others"
-        )
-    if not 0 < edge_mm <= problem.kept_edge_mm:
-        learned_mm = problem.kept_edge_mm
-        raise InputError(
-            f"edges of {edge_mm:g} mm: the model has learned on {learned_mm:g} mm, and was tried on shorter ones alone"
-        )
+def check_edge(edge_mm: float, problem: AtriumProblem, variant: Variant):
+    """Refuse edges other than the model's own unless it says there what the solver does on edges as much shorter."""
+    learned_mm = problem.kept_edge_mm
+    if not 0 < edge_mm <= learned_mm:
+        why = f"the model has learned on {learned_mm:g} mm, and was tried on shorter ones alone"
+    elif problem.is_converged:
+        why = f"the model says true waves on {learned_mm:g} mm, and errs more on others"
+    elif not getattr(variant.network, "ray_times", ()):
+        why = f"the model is not told how coarse a mesh is, so what it says is that of {learned_mm:g} mm on any"
+    else:
+        return
+    raise InputError(f"edges of {edge_mm:g} mm: {why}")
 
 
 def stimulus_at(ready: Ready, sites: Float[np.ndarray, "place 3"]) -> Stimulus:

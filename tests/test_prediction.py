@@ -246,7 +246,7 @@ def test_a_finer_mesh_is_resampled_and_has_nearly_the_same_wave(run: Path, wave:
 
 
 def test_on_shorter_edges_than_learned_all_is_finer_and_no_bounds_are_known(ready: Ready, tmp_path: Path):
-    half, run = EDGE_MM / 2, write_untrained(tmp_path)
+    half, run = EDGE_MM / 2, write_untrained(tmp_path, ray_times=(2.0,))
     write_bounds(run, [Bounds(share=0.9, rel_l2=0.01, lat_error_ms=0.1, lat_error_ms_95=0.2, n_waves=20, n_domains=5)])
     as_it_is, resampled = (made_ready(mesh, run, edge_mm=half, cache=None) for mesh in (finer(), surface()))
     assert made_ready(surface(), run, edge_mm=EDGE_MM, cache=None).bounds is not None
@@ -272,8 +272,14 @@ def test_a_model_of_true_waves_has_its_own_edges_alone(tmp_path: Path):
         made_ready(surface(), run, edge_mm=EDGE_MM / 2, cache=None)
 
 
-def test_edges_too_short_for_any_memory_are_refused_at_once(run: Path):
-    with pytest.raises(InputError, match="nodes"):
+def test_a_model_that_is_not_told_how_coarse_a_mesh_is_has_its_own_edges_alone(run: Path):
+    with pytest.raises(InputError, match=r"what it says is that of 1\.5 mm on any"):
+        made_ready(surface(), run, edge_mm=EDGE_MM / 2, cache=None)
+
+
+def test_edges_too_short_for_any_memory_are_refused_at_once(tmp_path: Path):
+    run = write_untrained(tmp_path, ray_times=(2.0,))
+    with pytest.raises(InputError, match=r"nodes, more than 300,000"):
         made_ready(surface(), run, edge_mm=1e-3, cache=None)
 
 

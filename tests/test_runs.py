@@ -25,6 +25,12 @@ def card_of(variant: Variant) -> RunCard:
     return RunCard(recipe="heat", problem=toy_problem, variant=variant, data_fingerprint="f00", commit="c0ffee")
 
 
+def written_run(folder: Path, variant: Variant) -> str:
+    write_card(folder, card_of(variant))
+    save_weights(folder / "best.safetensors", seeded_operator(variant), {})
+    return str(folder)
+
+
 def changed_card(folder: Path, **changes: object):
     write_card(folder, card_of(small_variant()))
     content = json.loads((folder / "run.json").read_text()) | changes
@@ -40,32 +46,22 @@ def test_a_card_comes_back_as_it_was_written(tmp_path: Path, recipe: Recipe, var
 
 def test_a_run_comes_back_with_its_weights_in_evaluation_mode(tmp_path: Path):
     variant = small_variant(seed=3)
-    operator = seeded_operator(variant)
-    write_card(tmp_path, card_of(variant))
-    save_weights(tmp_path / "best.safetensors", operator, {})
+    written_run(tmp_path, variant)
     loaded, card = load_run(tmp_path)
     assert card.variant == variant and not loaded.training
-    for name, tensor in operator.state_dict().items():
+    for name, tensor in seeded_operator(variant).state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor)
 
 
 def test_a_variant_starts_from_a_run_of_the_same_network_and_no_other(tmp_path: Path):
     variant = small_variant(seed=3)
-    write_card(tmp_path, card_of(variant))
-    save_weights(tmp_path / "best.safetensors", seeded_operator(variant), {})
-    started = seeded_operator(replace(small_variant(seed=4), starts_from=str(tmp_path)))
+    started = seeded_operator(replace(small_variant(seed=4), starts_from=written_run(tmp_path, variant)))
     assert started.training
     for name, tensor in seeded_operator(variant).state_dict().items():
         assert torch.equal(started.state_dict()[name], tensor)
     other = replace(variant, starts_from=str(tmp_path), network=replace(variant.network, n_modes=3))
     with pytest.raises(InputError, match="which is another network"):
         seeded_operator(other)
-
-
-def written_run(folder: Path, variant: Variant) -> str:
-    write_card(folder, card_of(variant))
-    save_weights(folder / "best.safetensors", seeded_operator(variant), {})
-    return str(folder)
 
 
 @given(n_modes=st.integers(1, 12))

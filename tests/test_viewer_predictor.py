@@ -15,7 +15,7 @@ from gfunk.viewer.shipped import ModelPredictor
 @pytest.mark.parametrize("edge_mm", [None, 0.75])
 def test_a_click_is_a_prediction_and_its_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge_mm: float | None):
     monkeypatch.setenv("GFUNK_COMPILE", "0")  # else the wave would depend on when that is done
-    run = write_untrained(tmp_path / "run")
+    run = write_untrained(tmp_path / "run", ray_times=(2.0,))
     predictor = ModelPredictor(model=run, edge_mm=edge_mm, until_ms=15.0, cache=None)
     assert isinstance(predictor, Predictor)
     domain, stages = egg(), []

@@ -48,12 +48,14 @@ def egg(radius: float = 10.0, n_refinements: int = 3) -> Domain:
     return fibrous(points, cells, np.array([0.3, 0.2, 0.9]))
 
 
-def write_untrained(folder: Path, *, steps: bool = False, problem: RecipeProblem = PROBLEM) -> Path:
+def write_untrained(
+    folder: Path, *, steps: bool = False, ray_times: tuple[float, ...] = (), problem: RecipeProblem = PROBLEM
+) -> Path:
     """A run folder with first weights; `steps`: of an operator that goes step by step."""
     network = (
         GFuNKConfig(width=4, n_layers=1, n_modes=12, knows_diffusion=False, time_scale=10.0)
         if steps
-        else ArrivalConfig(width=8, n_layers=2, n_modes=12, filter_width=8, profile_width=8)
+        else ArrivalConfig(width=8, n_layers=2, n_modes=12, filter_width=8, profile_width=8, ray_times=ray_times)
     )
     variant = Variant(
         name="untrained",

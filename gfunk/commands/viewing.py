@@ -30,9 +30,9 @@ def view(options: argparse.Namespace):
     from gfunk.viewer.shipped import ModelPredictor
 
     # It refuses now; else the page would say so.
-    _, _, problem, _ = operator_named(options.model)
-    if options.edge is not None and isinstance(problem, AtriumProblem):
-        check_edge(options.edge, problem)
+    _, _, problem, variant = operator_named(options.model)
+    if isinstance(problem, AtriumProblem) and options.edge not in (None, problem.kept_edge_mm):
+        check_edge(options.edge, problem, variant)
 
     def say(address: str):
         print(json.dumps({"address": address}) if options.json else f"The viewer is at {address}", flush=True)
