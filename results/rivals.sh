@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The rivals of a cardiac recipe beside ours: the same data and seconds of training each, then the test set, recorded in
 # results/RECIPE.json. Any machine; made for a GPU. Killed, it goes on where it was: `gfunk compare` resumes.
-# results/waves.sh RECIPE comes first: it makes the data. SECONDS_EACH: what ours was trained for.
+# results/waves.sh RECIPE comes first: it makes the data. SECONDS_EACH: what ours was trained for. SET: settings of them all,
+# KEY=VALUE ...
 set -euo pipefail
 RECIPE=${1:?which recipe}
 VARIANTS=${VARIANTS:-$(python -c "from gfunk.recipes.book import recipe_named as r; print(*(v.name for v in r('$RECIPE').variants if v.name != 'ours'))")}
@@ -15,9 +16,10 @@ gfunk="python -m gfunk.cli"
 # In one process, so that data are read and modes found once. The first is what compare calls unchanged.
 first=${VARIANTS%% *}
 levers=()
-for variant in $VARIANTS; do [[ $variant == "$first" ]] || levers+=(--lever "$variant: variant=$variant"); done
+for variant in $VARIANTS; do [[ $variant == "$first" ]] || levers+=(--lever "$variant: variant=$variant ${SET:-}"); done
+for setting in ${SET:-}; do levers+=(--set "$setting"); done
 $gfunk compare "$RECIPE" --variant "$first" "${levers[@]}" --data "$DATA" --out "$RUNS" --seconds "$SECONDS_EACH" --seeds 1 \
-  --device "$DEVICE" ${COMPILE:+--compile} ${SET:-} --json | cut -c 1-600 &
+  --device "$DEVICE" ${COMPILE:+--compile} --json | cut -c 1-600 &
 comparing=$!
 
 # Each is tested as soon as it is trained.
