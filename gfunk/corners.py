@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from gfunk.domain import Domain
+from gfunk.small_matrices import inverses
+from gfunk.surface import dot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,23 +30,24 @@ def corners(domain: Domain) -> Corners:
     if not domain.has_cells or domain.cells.shape[1] != 3:
         return Corners(steps=np.zeros((n_nodes, 0, 2), dtype=np.int64), shape=np.zeros((n_nodes, 0, 3)))
     # Each triangle seen from each of its nodes.
-    node, first, second = np.concatenate([np.roll(domain.cells, -turn, axis=1) for turn in range(3)]).T
-    resistance = np.tile(np.linalg.pinv(domain.cell_diffusion(), hermitian=True), (3, 1, 1))
-
-    def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.einsum("ni,nij,nj->n", a, resistance, b)
-
-    along, beside = domain.points[second] - domain.points[first], domain.points[first] - domain.points[node]
-    side = product(along, along)
-    offset = product(along, beside) / side
-    height = np.maximum(product(beside, beside) - offset**2 * side, 0)
+    node, first, second = np.concatenate([np.roll(domain.cells, -turn, axis=1) for turn in range(3)]).T.copy()
+    resistance = np.tile(inverses(domain.cell_diffusion()), (3, 1, 1))
+    here, start, end = (domain.points.take(nodes, axis=0) for nodes in (node, first, second))
+    along, beside = end - start, start - here
+    along_times, beside_times = (np.einsum("nij,nj->ni", resistance, each) for each in (along, beside))
+    side = dot(along, along_times)
+    offset = dot(along, beside_times) / side
+    height = np.maximum(dot(beside, beside_times) - offset**2 * side, 0)
     order = np.argsort(node, kind="stable")
     count = np.bincount(node, minlength=n_nodes)
+    n_slots = int(count.max())
     slot = np.arange(len(node)) - np.repeat(np.cumsum(count) - count, count)
-    rows = node[order], slot
+    # Which of these a slot holds; one that holds none, a row of zeros after them.
+    held = np.full(n_nodes * n_slots, len(node))
+    held[node[order] * n_slots + slot] = order
 
-    steps = np.zeros((n_nodes, count.max(), 2), dtype=np.int64)
-    steps[rows] = np.stack([first - node, second - node], axis=1)[order]
-    shape = np.zeros((n_nodes, count.max(), 3))
-    shape[rows] = np.stack([side, offset, height], axis=1)[order]
-    return Corners(steps=steps, shape=shape)
+    def by_slot(*columns: np.ndarray) -> np.ndarray:
+        rows = np.stack([np.append(column, column.dtype.type(0)) for column in columns], axis=1)
+        return rows.take(held, axis=0).reshape(n_nodes, n_slots, -1)
+
+    return Corners(steps=by_slot(first - node, second - node), shape=by_slot(side, offset, height))

@@ -12,10 +12,10 @@ from scipy.sparse import csr_array
 from scipy.spatial import Delaunay, KDTree
 
 from gfunk.errors import InputError
-from gfunk.surface import area_vectors, dot, main_tangents, sides_of
+from gfunk.small_matrices import are_positive
+from gfunk.surface import dot, sides_of
 
 FLAT_AT_THE_HULL = 0.01  # area over longest side squared
-NO_MAIN_DIRECTION = 1e-9  # K differs by no more than this between directions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,15 +126,23 @@ def fibre_tensors(
 
 def cell_sizes(points: Float[np.ndarray, "node dim"], cells: Int[np.ndarray, "cell corner"]) -> Float[np.ndarray, " cell"]:
     """Length, area or volume of each simplex, wherever it lies in space."""
-    edges = points[cells[:, 1:]] - points[cells[:, :1]]
-    if edges.shape[1] == 2:
+    edges = edges_of(points, cells)
+    if len(edges) == 2:
         # Written out, as for many small matrices a library's determinant takes several times as long.
-        one, other = edges[:, 0], edges[:, 1]
-        squares = (one**2).sum(axis=1) * (other**2).sum(axis=1)
-        return np.sqrt(np.maximum(squares - (one * other).sum(axis=1) ** 2, 0)) / 2
-    gram = edges @ edges.swapaxes(1, 2)
-    factorial = {1: 1, 3: 6}[edges.shape[1]]
+        one, other = edges
+        squares = dot(one, one) * dot(other, other)
+        return np.sqrt(np.maximum(squares - dot(one, other) ** 2, 0)) / 2
+    sides = np.stack(edges, axis=1)
+    gram = sides @ sides.swapaxes(1, 2)
+    factorial = {1: 1, 3: 6}[len(edges)]
     return np.sqrt(np.maximum(np.linalg.det(gram), 0)) / factorial
+
+
+def edges_of(points: Float[np.ndarray, "node dim"], cells: Int[np.ndarray, "cell corner"]) -> list[np.ndarray]:
+    """From each simplex's first corner to the others, one after the other."""
+    # Rows are taken several times as fast as they are indexed.
+    first, *others = (points.take(corner, axis=0) for corner in cells.T)
+    return [other - first for other in others]
 
 
 def rectangle(width: float, height: float, edge: float) -> Domain:
@@ -206,37 +214,6 @@ def rotated(domain: Domain, degrees: float) -> Domain:
     )
 
 
-def homogenised(domain: Domain) -> Domain:
-    """K as a wave wider than triangles feels it: the mean over those that share a node, with the determinant they had.
-
-    Fine mixing in two dimensions keeps the determinant (Dykhne); a mean alone would let waves run too fast. Both are taken
-    within the surface; along its normal K stays as it was, coupled to nothing. K is then that of cells, and fibres lie along
-    it. Domains of other cells than triangles, or of none, stay as they are.
-    """
-    if not domain.has_cells or domain.cells.shape[1] != 3:
-        return domain
-    n_dims = domain.points.shape[1]
-    # The plane is a surface too, with nothing along its normal.
-    added = (0, 3 - n_dims)
-    around = _around_nodes(np.pad(domain.points, ((0, 0), added)), domain.cells)
-    tensors = np.pad(domain.cell_diffusion(), ((0, 0), added, added))
-    outer = around.normals[:, :, None] * around.normals[:, None, :]
-    within = np.eye(3) - outer
-    along_normal = np.einsum("nij,nij->n", outer, tensors)
-    tangential = within @ tensors @ within
-    logarithm = around.to_nodes @ np.repeat(np.log(_determinant(tangential)), 3)
-    determinant = np.exp(logarithm[domain.cells].mean(axis=1))
-    mean = around.cell_means(around.node_means(tangential))
-    mean = (mean + mean.swapaxes(1, 2)) / 2
-    mean *= np.sqrt(determinant / _determinant(mean))[:, None, None]
-    return replace(
-        domain,
-        diffusion=(mean + along_normal[:, None, None] * outer)[:, :n_dims, :n_dims],
-        diffusion_at="cell",
-        fibres=_along(around.node_means(mean), around.node_normals, np.pad(domain.fibres, ((0, 0), added)))[:, :n_dims],
-    )
-
-
 def refined(domain: Domain) -> tuple[Float[np.ndarray, "node dim"], Int[np.ndarray, "cell corner"]]:
     """Points and cells with every triangle cut into four; the old nodes come first, unmoved.
 
@@ -244,12 +221,11 @@ def refined(domain: Domain) -> tuple[Float[np.ndarray, "node dim"], Int[np.ndarr
     """
     if domain.cells.shape[1] != 3 or not domain.has_cells:
         raise InputError("only triangle meshes can be refined")
-    a, b, c = domain.cells.T
-    sides = np.sort(np.concatenate([np.stack(pair, 1) for pair in ((a, b), (b, c), (c, a))]), axis=1)
-    edges, position = np.unique(sides, axis=0, return_inverse=True)
-    ab, bc, ca = domain.n_nodes + position.reshape(3, -1)
+    sides = sides_of(domain.cells)
+    (a, b, c), (ab, bc, ca) = domain.cells.T, domain.n_nodes + sides.edge.reshape(-1, 3).T
     cells = np.concatenate([np.stack(t, 1) for t in ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))])
-    return np.concatenate([domain.points, domain.points[edges].mean(axis=1)]), cells
+    one, other = (domain.points.take(end, axis=0) for end in sides.edges.T)
+    return np.concatenate([domain.points, (one + other) / 2]), cells
 
 
 def halved(domain: Domain, n_times: int) -> Domain:
@@ -317,68 +293,6 @@ def interpolation(domain: Domain, places: Float[np.ndarray, "place dim"]) -> csr
     return csr_array((weights.ravel(), (row, mesh.simplices[inside].ravel())), shape=(len(places), domain.n_nodes))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _AroundNodes:
-    """Tensors from triangles to nodes and back, turned with the normal: what lies within a surface stays within it."""
-
-    cells: Int[np.ndarray, "cell 3"]
-    normals: Float[np.ndarray, "cell 3"]
-    node_normals: Float[np.ndarray, "node 3"]
-    # From a triangle's plane to that of its node.
-    turns: Float[np.ndarray, "slot 3 3"]
-    to_nodes: csr_array  # (node, slot): the mean over a node's triangles, weighted by their area
-
-    def node_means(self, tensors: Float[np.ndarray, "cell 3 3"]) -> Float[np.ndarray, "node 3 3"]:
-        turned = self.turns @ np.repeat(tensors, 3, axis=0) @ self.turns.swapaxes(1, 2)
-        return (self.to_nodes @ turned.reshape(-1, 9)).reshape(-1, 3, 3)
-
-    def cell_means(self, tensors: Float[np.ndarray, "node 3 3"]) -> Float[np.ndarray, "cell 3 3"]:
-        turned = self.turns.swapaxes(1, 2) @ tensors[self.cells.ravel()] @ self.turns
-        return turned.reshape(-1, 3, 3, 3).mean(axis=1)
-
-
-def _around_nodes(points: Float[np.ndarray, "node 3"], cells: Int[np.ndarray, "cell 3"]) -> _AroundNodes:
-    vectors = area_vectors(points, cells)
-    area = np.linalg.norm(vectors, axis=1)
-    normals = vectors / area[:, None]
-    node, slot, weight = cells.ravel(), np.arange(cells.size), np.repeat(area, 3)
-    total = np.bincount(node, weight)
-    to_nodes = csr_array((weight / total[node], (node, slot)), shape=(len(points), cells.size))
-    # Triangles may be wound either way: at each node they count as facing the way that one of them does.
-    some = np.empty_like(points)
-    some[cells] = normals[:, None]
-    start = _facing(np.repeat(normals, 3, axis=0), some[node])
-    node_normals = to_nodes @ start
-    node_normals /= np.linalg.norm(node_normals, axis=1, keepdims=True)
-    end = node_normals[node]
-    start = _facing(start, end)
-    # The smallest rotation that takes one normal to the other.
-    both = start + end
-    shared = both / (1 + dot(start, end))[:, None]
-    turns = np.eye(3) - both[:, :, None] * shared[:, None, :] + 2 * end[:, :, None] * start[:, None, :]
-    return _AroundNodes(cells=cells, normals=normals, node_normals=node_normals, turns=turns, to_nodes=to_nodes)
-
-
-def _determinant(tangential: Float[np.ndarray, "cell 3 3"]) -> Float[np.ndarray, " cell"]:
-    """Within the surface, of tensors that have nothing along its normal."""
-    return (np.einsum("nii->n", tangential) ** 2 - np.einsum("nij,nij->n", tangential, tangential)) / 2
-
-
-def _along(
-    tangential: Float[np.ndarray, "node 3 3"], normals: Float[np.ndarray, "node 3"], fibres: Float[np.ndarray, "node 3"]
-) -> Float[np.ndarray, "node 3"]:
-    """Unit vectors along which the tensors are largest, signed as the fibres; where no direction is, the fibres."""
-    main = main_tangents(tangential, normals)
-    trace, largest = np.einsum("nii->n", tangential), np.einsum("ni,nij,nj->n", main, tangential, main)
-    is_main = 2 * largest - trace > NO_MAIN_DIRECTION * trace
-    return np.where(is_main[:, None], _facing(main, fibres), fibres)
-
-
-def _facing(vectors: Float[np.ndarray, "place 3"], others: Float[np.ndarray, "place 3"]) -> Float[np.ndarray, "place 3"]:
-    """Each turned round where it points away from the other."""
-    return np.where(dot(vectors, others) < 0, -1.0, 1.0)[:, None] * vectors
-
-
 def _check_points(points: np.ndarray):
     if points.ndim != 2 or points.shape[1] not in (2, 3) or len(points) < 2:
         raise InputError(f"a domain needs at least 2 points in 2 or 3 dimensions, not an array of shape {points.shape}")
@@ -395,15 +309,14 @@ def _check_cells(cells: np.ndarray, points: np.ndarray):
     _check_whole_numbers(cells)
     if not len(cells):
         return
-    wrong = np.argwhere((cells < 0) | (cells >= len(points)))
-    if wrong.size:
-        cell, corner = wrong[0]
+    if cells.min() < 0 or cells.max() >= len(points):
+        cell, corner = np.argwhere((cells < 0) | (cells >= len(points)))[0]
         raise InputError(f"cell {cell} names node {cells[cell, corner]}, but nodes run from 0 to {len(points) - 1}")
     loose = np.flatnonzero(np.bincount(cells.ravel(), minlength=len(points)) == 0)
     if loose.size:
         raise InputError(f"node {loose[0]} belongs to no cell ({loose.size} such nodes): remove them or give their cells")
     size = cell_sizes(points, cells)
-    longest = np.linalg.norm(points[cells[:, 1:]] - points[cells[:, :1]], axis=2).max(axis=1)
+    longest = np.sqrt(np.max([dot(edge, edge) for edge in edges_of(points, cells)], axis=0))
     flat = np.flatnonzero(~(size > 1e-12 * longest ** (cells.shape[1] - 1)))
     if flat.size:
         raise InputError(f"cell {flat[0]} (nodes {cells[flat[0]].tolist()}) has no area or volume ({flat.size} such cells)")
@@ -417,22 +330,22 @@ def _check_whole_numbers(cells: np.ndarray):
 def _check_diffusion(diffusion: np.ndarray, site: str, dim: int):
     if diffusion.shape[1:] != (dim, dim):
         raise InputError(f"each {site} needs a {dim} x {dim} diffusion tensor, not an array of shape {diffusion.shape}")
-    broken = np.flatnonzero(~np.isfinite(diffusion).all(axis=(1, 2)))
-    if broken.size:
-        raise InputError(f"the diffusion tensor of {site} {broken[0]} is not finite")
-    scale = np.abs(diffusion).max(axis=(1, 2), initial=0)
-    skew = np.flatnonzero(np.abs(diffusion - diffusion.swapaxes(1, 2)).max(axis=(1, 2), initial=0) > 1e-8 * scale)
+    is_finite = np.isfinite(diffusion)
+    if not is_finite.all():
+        raise InputError(f"the diffusion tensor of {site} {np.argwhere(~is_finite)[0, 0]} is not finite")
+    scale = _largest(diffusion)
+    skew = np.flatnonzero(_largest(diffusion - diffusion.swapaxes(1, 2)) > 1e-8 * scale)
     if skew.size:
         raise InputError(f"the diffusion tensor of {site} {skew[0]} is not symmetric")
-    try:
-        np.linalg.cholesky(diffusion - 1e-12 * scale[:, None, None] * np.eye(dim))
-        return
-    except np.linalg.LinAlgError:
-        # It does not say which: that takes the eigenvalues.
-        lowest = np.linalg.eigvalsh(diffusion)[:, 0]
-    weak = np.flatnonzero(~(lowest > 1e-12 * scale))
+    weak = np.flatnonzero(~are_positive(diffusion - 1e-12 * scale[:, None, None] * np.eye(dim)))
     if weak.size:
+        lowest = np.linalg.eigvalsh(diffusion[weak[0]])[0]
         raise InputError(
-            f"the diffusion tensor of {site} {weak[0]} is singular or negative (lowest eigenvalue {lowest[weak[0]]:.3g}): "
+            f"the diffusion tensor of {site} {weak[0]} is singular or negative (lowest eigenvalue {lowest:.3g}): "
             "K must be positive in every direction, on surfaces along the normal too"
         )
+
+
+def _largest(tensors: np.ndarray) -> np.ndarray:
+    """The size of each one's largest entry; over rows of few a library's maximum takes several times as long."""
+    return np.abs(tensors.reshape(len(tensors), -1).T, order="C").max(axis=0, initial=0)

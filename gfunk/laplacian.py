@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations, combinations_with_replacement
 from typing import Literal
 
 import numpy as np
@@ -10,8 +11,10 @@ from scipy.sparse import coo_array, csr_array, dia_array
 from scipy.spatial import KDTree
 from scipy.special import gammainc, ndtr
 
-from gfunk.domain import Domain, cell_sizes
+from gfunk.domain import Domain, cell_sizes, edges_of
 from gfunk.errors import InputError
+from gfunk.small_matrices import inverses
+from gfunk.surface import dot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +87,8 @@ def assembled(
     domain: Domain, stiffness: Float[np.ndarray, "cell corner corner"], mass: Float[np.ndarray, "cell corner corner"]
 ) -> Laplacian:
     """Matrices of the nodes from those of the cells."""
-    summed = _assembled(domain.cells, mass, domain.n_nodes)
-    summed.eliminate_zeros()
-    return Laplacian(stiffness=_assembled(domain.cells, stiffness, domain.n_nodes), mass=summed)
+    stiffness_of_nodes, mass_of_nodes = (_assembled(domain.cells, blocks, domain.n_nodes) for blocks in (stiffness, mass))
+    return Laplacian(stiffness=stiffness_of_nodes, mass=mass_of_nodes)
 
 
 def element_matrices(
@@ -95,8 +97,15 @@ def element_matrices(
     """Stiffness and mass of each cell."""
     n_corners = domain.cells.shape[1]
     size = cell_sizes(domain.points, domain.cells)
-    gradient = _hat_gradients(domain)
-    stiffness = size[:, None, None] * (gradient @ domain.cell_diffusion() @ gradient.swapaxes(1, 2))
+    # Of the first corner it is minus the sum of the others.
+    gradients = _hat_gradients(domain)
+    fluxes = [np.einsum("cij,cj->ci", domain.cell_diffusion(), each) for each in gradients]
+    stiffness = np.empty((n_corners, n_corners, len(domain.cells)))
+    for one, other in combinations_with_replacement(range(1, n_corners), 2):
+        stiffness[one, other] = stiffness[other, one] = size * dot(gradients[one - 1], fluxes[other - 1])
+    stiffness[0, 1:] = stiffness[1:, 0] = -stiffness[1:, 1:].sum(axis=0)
+    stiffness[0, 0] = -stiffness[0, 1:].sum(axis=0)
+    stiffness = np.ascontiguousarray(stiffness.transpose(2, 0, 1))
     # Integral of hat_a hat_b over a simplex of d = n_corners - 1 dimensions: |cell| (1 + delta_ab) / ((d + 1)(d + 2)).
     consistent = (np.ones((n_corners, n_corners)) + np.eye(n_corners)) / (n_corners * (n_corners + 1))
     lumped = np.eye(n_corners) / n_corners
@@ -254,12 +263,11 @@ def off_diagonal_rows(
     matrices: Sequence[csr_array],
 ) -> tuple[Int[np.ndarray, "slot node"], list[Float[np.ndarray, "slot node"]]]:
     """Columns and entries of matrices of one pattern, filled up to the longest row with the node itself at 0."""
-    pattern = sum((abs(matrix) for matrix in matrices), start=csr_array(matrices[0].shape))
-    row, column = csr_array(pattern).tocoo().coords
-    off_diagonal = row != column
-    row, column = row[off_diagonal], column[off_diagonal]
-    order = np.lexsort((column, row))
-    row, column = row[order], column[order]
+    pattern = csr_array(sum((abs(matrix) for matrix in matrices), start=csr_array(matrices[0].shape)))
+    pattern.sort_indices()
+    row, column = pattern.tocoo().coords
+    is_beside = row != column
+    row, column = row[is_beside], column[is_beside]
     n_nodes = len(matrices[0].indptr) - 1
     count = np.bincount(row, minlength=n_nodes)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
@@ -267,26 +275,36 @@ def off_diagonal_rows(
     neighbors[slot, row] = column
     entries = []
     for matrix in matrices:
+        has_all = matrix.has_sorted_indices and np.array_equal(matrix.indices, pattern.indices)
         values = np.zeros(neighbors.shape)
-        values[slot, row] = np.asarray(matrix[row, column]).ravel()
+        values[slot, row] = matrix.data[is_beside] if has_all else np.asarray(matrix[row, column]).ravel()
         entries.append(values)
     return neighbors, entries
 
 
-def _hat_gradients(domain: Domain) -> Float[np.ndarray, "cell corner dim"]:
-    """Gradient of each corner's hat function, within the simplex (tangent to it on surfaces)."""
-    edges = domain.points[domain.cells[:, 1:]] - domain.points[domain.cells[:, :1]]
-    gram = edges @ edges.swapaxes(1, 2)
-    others = np.linalg.solve(gram, edges)
-    return np.concatenate([-others.sum(axis=1, keepdims=True), others], axis=1)
+def _hat_gradients(domain: Domain) -> list[Float[np.ndarray, "cell dim"]]:
+    """Gradient of each corner's hat function but the first's, within the simplex (tangent to it on surfaces)."""
+    edges = edges_of(domain.points, domain.cells)
+    gram = np.empty((len(domain.cells), len(edges), len(edges)))
+    for one, other in combinations_with_replacement(range(len(edges)), 2):
+        gram[:, one, other] = gram[:, other, one] = dot(edges[one], edges[other])
+    columns = inverses(gram).transpose(1, 2, 0)
+    return [np.sum([share[:, None] * edge for share, edge in zip(column, edges, strict=True)], axis=0) for column in columns]
 
 
 def _assembled(cells: Int[np.ndarray, "cell corner"], blocks: np.ndarray, n_nodes: int) -> csr_array:
     n_corners = cells.shape[1]
-    row, column = np.repeat(cells, n_corners, axis=1).ravel(), np.tile(cells, (1, n_corners)).ravel()
-    matrix = coo_array((blocks.ravel(), (row, column)), shape=(n_nodes, n_nodes)).tocsr()
-    # Sums over cells come in any order: make the matrix symmetric to the last bit.
-    return csr_array((matrix + matrix.T) / 2)
+    node = np.arange(n_nodes)
+    own = np.bincount(cells.ravel(), np.einsum("caa->ca", blocks).ravel(), minlength=n_nodes)
+    diagonal = csr_array((own, node, np.arange(n_nodes + 1)), shape=(n_nodes, n_nodes))
+    # Each pair once, its lower node first: sums over cells come in any order, and are to be the same on both sides.
+    one, other = np.concatenate([cells[:, pair] for pair in combinations(range(n_corners), 2)]).T
+    between = np.concatenate([blocks[:, *pair] for pair in combinations(range(n_corners), 2)])
+    if not between.any():
+        return diagonal
+    places = np.minimum(one, other), np.maximum(one, other)
+    upper = coo_array((between, places), shape=(n_nodes, n_nodes)).tocsr()
+    return csr_array(upper + upper.T + diagonal)
 
 
 # In medians of a domain. Evenly spaced points have none above 3; above 4, cells are less than half as wide as others.

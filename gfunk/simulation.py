@@ -10,8 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from gfunk.domain import Domain, homogenised, interpolation, make_domain, rotated, unit_square
+from gfunk.domain import Domain, interpolation, make_domain, rotated, unit_square
 from gfunk.errors import InputError
+from gfunk.homogenising import homogenised
 from gfunk.laplacian import Discretisation, Laplacian, laplacian
 from gfunk.parallel import in_parallel, on_cluster
 from gfunk.settings import to_json

@@ -326,7 +326,7 @@ def cross(one: Float[np.ndarray, "place 3"], other: Float[np.ndarray, "place 3"]
     return np.stack([b * f - c * e, c * d - a * f, a * e - b * d], axis=1)
 
 
-def dot(one: Float[np.ndarray, "place 3"], other: Float[np.ndarray, "place 3"]) -> Float[np.ndarray, " place"]:
+def dot(one: Float[np.ndarray, "place dim"], other: Float[np.ndarray, "place dim"]) -> Float[np.ndarray, " place"]:
     """Row by row."""
     return np.einsum("pi,pi->p", one, other)
 

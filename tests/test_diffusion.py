@@ -33,6 +33,7 @@ from gfunk.physics.diffusion import (
     begun,
     coupling_matrix,
     diffused,
+    extremes,
     gone_on,
     half_step,
     joined,
@@ -387,3 +388,17 @@ def test_with_even_triangles_and_short_steps_it_is_always_known(mass: str):
 def test_among_thin_triangles_the_halved_domain_has_to_be_made():
     thin = domains["thin triangles"]
     assert solving_when_halved(with_diffusion(thin, np.eye(2)), DT, "consistent", 1) is None
+
+
+@given(seed=seeds, dt=steps_ms, mass=masses)
+def test_extremes_of_cells_are_those_of_their_eigenvalues(seed: int, dt: float, mass: str):
+    rng = np.random.default_rng(seed)
+    mesh = Delaunay(rng.uniform(size=(40, 2)) * 10 ** rng.uniform(-2, 0, 2))
+    domain = make_domain(mesh.points, mesh.simplices.astype(np.int64))
+    stiffness, masses = element_matrices(domain, mass)
+    block = masses + dt / 2 * stiffness
+    scale = 1 / np.sqrt(np.einsum("caa->ca", block))
+    values = np.linalg.eigvalsh(scale[:, :, None] * block * scale[:, None, :])
+    smallest, largest, thinnest = extremes(stiffness, masses, dt)
+    np.testing.assert_allclose([smallest, largest], [values.min(), values.max()], rtol=1e-7)
+    assert np.isclose(values[thinnest].min(), values.min(), rtol=1e-4)

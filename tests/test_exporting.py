@@ -22,11 +22,12 @@ from toy_waves import SMALL, toy_waves, wave_variant
 from gfunk import InputError, Paced, Prediction, Trajectory, as_xarray, load_pretrained, make_domain
 from gfunk.batch import Batch
 from gfunk.cli import main
-from gfunk.domain import Domain, homogenised
+from gfunk.domain import Domain
 from gfunk.experiments import seeded_operator
 from gfunk.exporting import networks
 from gfunk.exporting.fronts import Front, front_inputs
 from gfunk.exporting.networks import Exported, export_model, front_of
+from gfunk.homogenising import homogenised
 from gfunk.laplacian import laplacian
 from gfunk.operators import fronts
 from gfunk.operators.arrival import ArrivalConfig

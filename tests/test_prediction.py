@@ -18,10 +18,11 @@ from gfunk import foretelling, load_pretrained, readiness
 from gfunk.activation import ACTIVE_MV
 from gfunk.batch import TrajectorySet
 from gfunk.batched_modes import batched_modes
-from gfunk.domain import Domain, fibre_tensors, halved, homogenised, make_domain, refined
+from gfunk.domain import Domain, fibre_tensors, halved, make_domain, refined
 from gfunk.errors import InputError
 from gfunk.evaluation import evaluate
 from gfunk.foretelling import AT_REST, BEHIND_MS, FADING_MS, UNFELT
+from gfunk.homogenising import homogenised
 from gfunk.laplacian import laplacian
 from gfunk.operators.arrival import Arrival
 from gfunk.physics.monodomain import simulate_many

@@ -13,8 +13,9 @@ from laws import relative_gap
 from toy_heat import SIZES, TOY_OPTIONS, toy_problem
 
 from gfunk.cli import main
-from gfunk.domain import cell_sizes, fibre_tensors, homogenised, make_domain, refined
+from gfunk.domain import cell_sizes, fibre_tensors, make_domain, refined
 from gfunk.errors import InputError
+from gfunk.homogenising import homogenised
 from gfunk.laplacian import Fem, fem_laplacian
 from gfunk.physics.heat import simulate_heat
 from gfunk.recipes.heat_data import HeatProblem, random_fibres, random_heat

@@ -112,7 +112,7 @@ def solving_when_halved(domain: Domain, dt: float, mass: Mass, n_halvings: int) 
     """
     stiffness, masses = element_matrices(domain, mass)
     longer = 4**n_halvings * dt
-    smallest, largest = _extremes(_quotients(stiffness, masses, longer))
+    smallest, largest, _ = extremes(stiffness, masses, longer)
     if smallest < largest / FAR_APART:
         return None
     n_neighbors = int(np.bincount(unique_edges(domain.cells).ravel()).max())
@@ -265,28 +265,43 @@ def _bounds_of_cells(
     x . A x is a sum over cells, so x . A x / x . diag(A) x lies between the extremes of the cells' own quotients (Wathen
     1987). The lower one is far too low where a few cells are thin; there the eigenvalue itself is found.
     """
-    quotients = _quotients(stiffness, mass, dt)
-    smallest, largest = _extremes(quotients)
+    smallest, largest, thinnest = extremes(stiffness, mass, dt)
     if smallest < largest / FAR_APART:
         smallest = max(smallest, _below_smallest_eigenvalue(matrix))
     if smallest < 1e-9 * largest:
         raise InputError(
-            f"cell {int(quotients.min(axis=1).argmin())} is too thin to diffuse through (eigenvalues from {smallest:.1e} to "
+            f"cell {thinnest} is too thin to diffuse through (eigenvalues from {smallest:.1e} to "
             f"{largest:.1e}): remesh, or take shorter steps"
         )
     return smallest, largest
 
 
-def _quotients(
+def extremes(
     stiffness: Float[np.ndarray, "cell corner corner"], mass: Float[np.ndarray, "cell corner corner"], dt: float
-) -> Float[np.ndarray, "cell corner"]:
+) -> tuple[float, float, int]:
+    """The least and the largest of all cells' quotients, and the cell with the least."""
     block = mass + dt / 2 * stiffness
     scale = 1 / np.sqrt(np.einsum("caa->ca", block))
-    return np.linalg.eigvalsh(scale[:, :, None] * block * scale[:, None, :])
+    scaled = scale[:, :, None] * block * scale[:, None, :]
+    cells = np.arange(len(scaled))
+    if scaled.shape[1] == 3:
+        lowest, highest = _roots(scaled)
+        if lowest.min() > WELL_APART:
+            cells = np.array([lowest.argmin(), highest.argmax()])
+    quotients = np.linalg.eigvalsh(scaled[cells])
+    return float(quotients.min()), float(quotients.max()), int(cells[quotients.min(axis=1).argmin()])
 
 
-def _extremes(values: Float[np.ndarray, "cell corner"]) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
+WELL_APART = 1e-3  # roots as far from zero are good to 1e-5 of themselves
+
+
+def _roots(scaled: Float[np.ndarray, "cell 3 3"]) -> tuple[Float[np.ndarray, " cell"], Float[np.ndarray, " cell"]]:
+    """The least and the largest eigenvalue of matrices with ones on the diagonal, by Viete's formula."""
+    a, b, c = scaled[:, 0, 1], scaled[:, 0, 2], scaled[:, 1, 2]
+    size = np.sqrt((a * a + b * b + c * c) / 3)
+    cosine = a * b * c / np.maximum(size, np.finfo(float).tiny ** (1 / 3)) ** 3
+    angle = np.arccos(np.clip(cosine, -1, 1)) / 3
+    return 1 + 2 * size * np.cos(angle + 2 * np.pi / 3), 1 + 2 * size * np.cos(angle)
 
 
 FACTORED = 200_000  # nodes: the factors of more take minutes and gigabytes
