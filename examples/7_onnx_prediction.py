@@ -16,8 +16,8 @@ import numpy as np
 import onnxruntime
 
 from gfunk import Domain, Fem, Knn, PaperGraph, laplacian, lowest_modes
-from gfunk.domain import homogenised
 from gfunk.exporting.fronts import Front, front_inputs
+from gfunk.homogenising import homogenised
 from gfunk.settings import from_json
 from gfunk.store import read_sample
 

@@ -37,7 +37,8 @@ def front_inputs(
     """All that a file of waves has to be given of their fronts, by name: `ahead`, `behind` and, where it reads it, `met`.
 
     u is in model space. The file says of which discretisation the matrices have to be, and whether the domain is to be
-    `gfunk.domain.homogenised`. The same as `gfunk.operators.fronts` finds, to the rounding there; reasons are given there.
+    `gfunk.homogenising.homogenised`. The same as `gfunk.operators.fronts` finds, to the rounding there, where reasons are
+    given.
     """
     mesh = _mesh(domain, matrices, front)
     found = [_inputs(each, mesh, front) for each in u.astype(np.float64)]
