@@ -1,7 +1,7 @@
 """Datasets made by the solver: exactly the missing samples, over all cores, each one whole or absent."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +33,8 @@ from gfunk.store import (
 
 # Enough to keep a GPU busy, few enough that it starts early; some 300 bytes each on it.
 NODES_AT_ONCE = 2**22
+# As many times that, made ready, may wait for others that are solved alike.
+WAITING = 4
 FIRST_SEED = {"train": 0, "val": 100_000, "test": 200_000}
 
 
@@ -48,6 +50,10 @@ class BatchedProblem(Protocol):
     """A problem whose samples can be solved together, on a GPU: first what a seed stands for, then many of those at once."""
 
     def experiment(self, seed: int) -> Any: ...
+
+    def company(self, experiment: Any) -> Hashable:
+        """Experiments that have the same are stepped together; others one after the other, also where solved in one go."""
+        ...
 
     def solved(self, experiments: Sequence[Any], device: str) -> Iterator[Sample]: ...
 
@@ -115,9 +121,9 @@ def simulate_missing(
 ) -> Iterator[int]:
     """Simulate each seed's sample and write it into the seed's folder; yields the seed when its file is there.
 
-    On the CPU one sample a process. On another device as many at once as hold NODES_AT_ONCE nodes: while one thread drives
-    it, the cores prepare the next ones, and other threads write what is done. The workers of a Dask scheduler send their
-    samples back, so they need not see the folder.
+    On the CPU one sample a process. On another device as many alike at once as hold NODES_AT_ONCE nodes: while one thread
+    drives it, the cores prepare the next ones, and other threads write what is done. The workers of a Dask scheduler send
+    their samples back, so they need not see the folder.
     """
     seeds = list(folders)
     if scheduler is not None:
@@ -136,13 +142,17 @@ def simulate_missing(
 
         # The first alone and at once: before the others are there, work for the device has been compiled.
         solving = deque([solver.submit(lambda: solve([problem.experiment(seeds[0])]))])
-        waiting: list[Any] = []
+        waiting: dict[Hashable, list[Any]] = {}
         try:
             for number, experiment in enumerate(in_parallel(problem.experiment, seeds[1:], n_workers), start=2):
-                waiting.append(experiment)
-                if number == len(seeds) or sum(each.n_nodes for each in waiting) >= NODES_AT_ONCE:
-                    solving.append(solver.submit(solve, waiting))
-                    waiting = []
+                waiting.setdefault(problem.company(experiment), []).append(experiment)
+                while waiting:
+                    n_nodes = {company: sum(each.n_nodes for each in alike) for company, alike in waiting.items()}
+                    fullest = max(n_nodes, key=n_nodes.__getitem__)
+                    is_enough = n_nodes[fullest] >= NODES_AT_ONCE or sum(n_nodes.values()) >= WAITING * NODES_AT_ONCE
+                    if number < len(seeds) and not is_enough:
+                        break
+                    solving.append(solver.submit(solve, waiting.pop(fullest)))
                 # One batch is solved, one is ready: more would only fill memory.
                 while solving and (solving[0].done() or len(solving) > 2):
                     yield from (written.result() for written in solving.popleft().result())

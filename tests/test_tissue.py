@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from gfunk.physics.stimulus import Stimulus
 from gfunk.physics.waves import Paced
 from gfunk.recipes import tissue_data
 from gfunk.recipes.book import recipe_named
-from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, FlatPacing, RectangleProblem
+from gfunk.recipes.tissue_data import Experiment, FibreSquareProblem, FlatPacing, RectangleProblem, TissueProblem
 from gfunk.simulation import FIRST_SEED, simulate_missing, split_of, split_seeds
 from gfunk.store import Sample, read_sample, sample_path, sample_seeds, write_sample
 
@@ -315,6 +315,34 @@ def test_a_device_solves_one_sample_first_and_then_as_many_as_it_holds(monkeypat
     for seed in made:
         together, alone = (read_sample(tmp_path / how, seed) for how in ("together", "alone"))
         np.testing.assert_array_equal(together.values, alone.values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfKinds(Elsewhere):
+    """Says that every third sample is of a kind."""
+
+    def company(self, experiment: Experiment) -> int:
+        return experiment.seed % 3
+
+
+@pytest.mark.parametrize("waiting", [4, 1], ids=["all may wait", "few may wait"])
+def test_samples_that_are_solved_alike_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, waiting: int):
+    n_nodes = [RectangleProblem(pacing=toy).experiment(seed).n_nodes for seed in range(13)]
+    monkeypatch.setattr(simulation, "NODES_AT_ONCE", sum(n_nodes[1:]) / 3)
+    monkeypatch.setattr(simulation, "WAITING", waiting)
+    batches.clear()
+    made = list(simulate_missing(OfKinds(pacing=toy), dict.fromkeys(range(13), tmp_path), 1, device="elsewhere"))
+    assert sorted(made) == list(range(13)) and [seed for batch in batches for seed in batch] == made
+    assert all(len({seed % 3 for seed in batch}) == 1 for batch in batches)
+    # One alone, then a batch of each kind; or, sent off for want of room, more of them, the fullest first.
+    assert len(batches) == 4 if waiting == 4 else len(batches) > 4 and len(batches[1]) >= 2
+
+
+def test_squares_of_random_fibres_are_of_several_kinds_and_rectangles_of_one():
+    def kinds(problem: TissueProblem) -> set[Hashable]:
+        return {problem.company(problem.experiment(seed)) for seed in range(8)}
+
+    assert len(kinds(RectangleProblem())) == 1 and len(kinds(FibreSquareProblem())) > 3
 
 
 def simulated(capsys: pytest.CaptureFixture[str], out: Path, recipe: str, *words: str) -> list[dict]:

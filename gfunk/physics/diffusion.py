@@ -72,6 +72,10 @@ class HalfStep:
         # 2 q^n / (1 + q^2n) with q = (root - 1) / (root + 1) bounds it.
         return max(1, ceil(log(2 / reduction) / log((root + 1) / (root - 1)))) if root > 1 + 1e-9 else 1
 
+    def company(self, reduction: float) -> tuple[float, float, int]:
+        """Domains that have the same are solved by the same iterations, so they can be side by side."""
+        return self.smallest, self.largest, self.n_iterations(reduction)
+
     def weights(self, n_iterations: int) -> Float[Tensor, "iteration 2"]:
         """Chebyshev's: what each iteration keeps of the last change, and takes of the residual."""
         middle, radius = (self.largest + self.smallest) / 2, (self.largest - self.smallest) / 2

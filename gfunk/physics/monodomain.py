@@ -77,7 +77,7 @@ def simulate_many(
     # Only what is solved in the same number of iterations goes together, so that a domain's company changes nothing.
     alike: dict[tuple[float, ...], list[int]] = {}
     for number, each in enumerate(couplings):
-        alike.setdefault((each.smallest, each.largest, each.n_iterations(how.reduction)), []).append(number)
+        alike.setdefault(each.company(how.reduction), []).append(number)
     if kept is None:
         kept = [np.arange(domain.n_nodes) for domain in domains]
     found: dict[int, Paced] = {}

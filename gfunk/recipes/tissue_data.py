@@ -1,6 +1,6 @@
 """The paper's waves in tissue: random rectangles (A.2.1), a square with random fibres and ratio (Eqs. 20, 21)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isclose
 
@@ -12,7 +12,7 @@ from gfunk.domain import Domain, fibre_tensors, make_domain, rectangle, triangul
 from gfunk.physics.converged import Finer
 from gfunk.physics.diffusion import HalfStep
 from gfunk.physics.monodomain import simulate_many
-from gfunk.physics.schemes import coupling, diffusivity
+from gfunk.physics.schemes import SCHEMES, coupling, diffusivity
 from gfunk.physics.stimulus import Stimulus
 from gfunk.store import Sample
 
@@ -87,6 +87,9 @@ class TissueProblem:
 
     def experiment(self, seed: int) -> Experiment:
         raise NotImplementedError
+
+    def company(self, experiment: Experiment) -> Hashable:
+        return experiment.coupling.company(SCHEMES[self.pacing.scheme].reduction)
 
     def sample(self, seed: int) -> Sample:
         return next(self.solved([self.experiment(seed)], "cpu"))
