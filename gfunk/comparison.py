@@ -29,13 +29,13 @@ from gfunk.experiments import (
     seeded_operator,
 )
 from gfunk.operators.make import n_parameters
-from gfunk.pace import epochs_within, measured_pace, step_of
+from gfunk.pace import epochs_within, measured_pace
 from gfunk.recipes.recipe import Recipe, Variant
 from gfunk.runs import RunCard, read_card, write_card
 from gfunk.settings import to_json, with_overrides
 from gfunk.simulation import View
 from gfunk.store import read_object, write_json
-from gfunk.training import Epoch, TrainingConfig, check_training, train
+from gfunk.training import Epoch, TrainingConfig, check_training, step_of, train
 
 AS_IT_IS = "as it is"
 
@@ -300,7 +300,7 @@ def _scored(
     else:
         write_card(folder, card)
     operator = seeded_operator(variant).to(train_set.values.device)
-    step = step_of(operator, compiles)
+    step = step_of(operator, training, compiles)
     outcome = train(
         operator, train_set, val_set, variant.integrator, training, folder, resume=True, step=step, on_epoch=on_epoch
     )

@@ -26,7 +26,7 @@ from gfunk.runs import RECORDS, RunCard, load_run, read_bounds, read_card, write
 from gfunk.settings import from_json, to_json
 from gfunk.simulation import Prepared, View, prepare, prepare_fresh, viewed
 from gfunk.store import commit, dataset_fingerprint, read_object, sample_seeds, write_json
-from gfunk.training import Epoch, Outcome, train
+from gfunk.training import Epoch, Outcome, step_of, train
 from gfunk.trust import Trust, seen_in
 
 
@@ -146,8 +146,7 @@ def train_variant(
     outcome = train(
         operator, train_set, val_set, variant.integrator, variant.training, folder,
         resume=resume, minutes=minutes, on_epoch=on_epoch, on_iteration=on_iteration, replays=replays,
-        # Once for all sizes, or once for the only one there is.
-        step=torch.compile(operator, dynamic=variant.training.n_sizes > 1) if compiles else None,
+        step=step_of(operator, variant.training, compiles),
     )  # fmt: skip
     return operator, outcome
 

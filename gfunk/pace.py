@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gfunk.batch import TrajectorySet
 from gfunk.experiments import seeded_operator
@@ -28,6 +28,7 @@ from gfunk.training import (
     mean_loss,
     n_batches,
     put_gradients,
+    step_of,
     with_firsts,
 )
 
@@ -75,7 +76,7 @@ def measured_pace(
     integrator, device = variant.integrator, data.values.device
     config = replace(variant.training, epochs=N_TRIAL, learning_rate=0.0)
     operator = seeded_operator(variant).to(device)
-    step = step_of(operator, compiles)
+    step = step_of(operator, variant.training, compiles)
     if isinstance(integrator, Direct):
         data, validation = (with_firsts(operator, each, config) for each in (data, validation))
     replay = Replay(can_replay(data, integrator))
@@ -101,15 +102,6 @@ def measured_pace(
             epochs.setdefault(is_coarse, {})[n] = iteration * n_batches(config, data.n_trajectories)
     validate = partial(mean_loss, step, validation, integrator, config, replay)
     return Pace(epoch=epochs, validation=_seconds_each([validate], device, limit_seconds))
-
-
-def step_of(operator: nn.Module, compiles: bool) -> Callable[..., Tensor]:
-    """What training calls: the operator itself, or compiled."""
-    if not compiles:
-        return operator
-    # Of the networks before, compiled code is of no use, and there is a limit to how much of it is kept.
-    torch.compiler.reset()
-    return torch.compile(operator, dynamic=False)
 
 
 def _kind(config: TrainingConfig, epoch: int, n_saves: int) -> tuple[bool, int]:

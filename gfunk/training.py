@@ -94,6 +94,15 @@ class Draw:
     is_coarse: bool = False
 
 
+def step_of(operator: nn.Module, config: TrainingConfig, compiles: bool) -> Callable[..., Tensor]:
+    """What `train` calls: the operator itself, or compiled, once for all sizes or once for the only one there is."""
+    if not compiles:
+        return operator
+    # Of networks before, compiled code is of no use, and there is a limit to how much of it is kept.
+    torch.compiler.reset()
+    return torch.compile(operator, dynamic=config.n_sizes > 1)
+
+
 def train(
     operator: nn.Module,
     data: TrajectorySet,
