@@ -3,6 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from laws import assert_every_parameter_learns, largest_gap
 from problems import (
     batch_of,
@@ -12,6 +14,7 @@ from problems import (
     seeded,
     shaken_box,
     sphere,
+    stretched,
     turned,
     turning_square,
     with_diffusion,
@@ -76,6 +79,14 @@ def test_turning_the_domain_with_its_diffusion_changes_nothing(config: ArrivalCo
         assert largest_gap(predicted(arrival(config), wave_on(domain), batch_of(after)), expected) < (
             1e-4 if config.ray_times else 1e-9
         )
+
+
+@with_and_without_rays
+@given(factor=st.floats(1e-3, 1e3))
+def test_waves_in_tissue_stretched_with_its_diffusion_are_the_same(config: ArrivalConfig, factor: float):
+    # So there is nothing to learn from tissues rescaled.
+    expected = predicted(arrival(config), wave_on(SQUARE), BATCH)
+    assert largest_gap(predicted(arrival(config), wave_on(SQUARE), batch_of(stretched(SQUARE, factor))), expected) < 1e-9
 
 
 @with_and_without_rays
