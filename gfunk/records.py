@@ -40,12 +40,20 @@ def recorded() -> list[dict[str, Any]]:
 def best_results() -> dict[tuple[str, str], dict[str, Any]]:
     """The row of the lowest error of each recipe and variant, as tested at full size; it may have learned another recipe.
 
-    By its label: `VARIANT`, or `VARIANT on RECIPE` if its own recipe is not that of the test.
+    By its label: `VARIANT`, or `VARIANT on RECIPE` if its own recipe is not that of the test. What was measured on another
+    problem than the recipe has now is no result of it.
     """
+    from gfunk.recipes.book import RECIPES
+    from gfunk.runs import RECORDS
+    from gfunk.settings import from_json
+
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for row in recorded():
         variant, _, tested = row["label"].partition(" on ")
-        if "rel_l2" in row and variant == row["variant"]:
-            key = tested or row["recipe"], variant
+        if "rel_l2" not in row or variant != row["variant"]:
+            continue
+        recipe = RECIPES.get(tested or row["recipe"])
+        if recipe is not None and from_json(row.get("problem"), RECORDS) == recipe.problem:
+            key = recipe.name, variant
             best[key] = min(best.get(key, row), row, key=lambda each: each["rel_l2"])
     return best

@@ -15,6 +15,8 @@ from toy_heat import TOY_OPTIONS, logged, small_options
 
 from gfunk import cli, console, records
 from gfunk.cli import main
+from gfunk.recipes.book import RECIPES
+from gfunk.settings import to_json
 from gfunk.store import read_json
 
 Capture = pytest.CaptureFixture[str]
@@ -148,10 +150,14 @@ def test_results_are_the_recorded_rows_and_the_best_stands_beside_its_recipe(
     assert answer(capsys, "results") == []
     assert main(["results"]) == 0
     row = {"recipe": "heat", "variant": "ours", "label": "ours", "rel_l2": 0.02, "command": "gfunk evaluate", "n": 100}
+    row |= {"problem": to_json(RECIPES["heat"].problem)}
     rows = [row, row | {"rel_l2": 0.01}, row | {"rel_l2": 0.001, "label": "on finer meshes"}]
+    # What the recipe was once is another problem.
+    rows.append(row | {"rel_l2": 0.002, "problem": to_json(RECIPES["rectangles"].problem)})
     (tmp_path / "heat.json").write_text(json.dumps(rows))
     assert answer(capsys, "results") == rows
     elsewhere = {"recipe": "atria-many", "variant": "ours", "label": "ours on atria", "rel_l2": 0.005}
+    elsewhere |= {"problem": to_json(RECIPES["atria"].problem)}
     other = {"recipe": "predict", "label": "cost"}
     (tmp_path / "atria.json").write_text(json.dumps([elsewhere, other, elsewhere | {"label": "ours on atria, turned"}]))
     measured = {(row["name"], row["variant"]): row for row in answer(capsys, "recipes")}
