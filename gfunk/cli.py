@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     each = command(
         evaluate, "error of a trained run, a shipped model, or RECIPE/VARIANT where nothing is learned, on test data"
     )
-    each.add_argument("model", help=f"run folder, shipped model, or RECIPE/VARIANT{FEWER}")
+    each.add_argument("model", help=f"run folder, shipped model, recipe that one predicts, or RECIPE/VARIANT{FEWER}")
     each.add_argument("--recipe", metavar="R", help="on the waves of another recipe of this tissue (default: its own)")
     each.add_argument("--data", type=Path, help="folder made by simulate (default: simulate afresh)")
     each.add_argument("--split", choices=["val", "test"], default="test")

@@ -233,11 +233,18 @@ def _operator_as_learned(name: str) -> tuple[nn.Module, str, RecipeProblem, Vari
         return make_operator(variant.network), recipe.name, recipe.problem, variant
     if name in RECIPES and not is_run(name) and name not in pretrained_names():
         raise InputError(
-            f"{name} is a recipe, and no model of that name is shipped: train one, or try one that is, "
-            f"{', '.join(pretrained_names())}, on its waves (`gfunk evaluate NAME --recipe {name}`)"
+            f"{name} is a recipe, and no model of that name is shipped; shipped are {', '.join(pretrained_names())}"
         )
     operator, card = load_run(Path(name)) if is_run(name) else load_pretrained(name)
     return operator, card.recipe, card.problem, card.variant
+
+
+def shipped_for(name: str) -> tuple[str, str | None]:
+    """A recipe that no model is named after: the shipped model that predicts it, and the recipe; any other name stays."""
+    base, at, n_modes = name.partition("@")
+    if base not in RECIPES or not RECIPES[base].shipped or is_run(name):
+        return name, None
+    return f"{RECIPES[base].shipped}{at}{n_modes}", base
 
 
 def is_run(name: str) -> bool:

@@ -283,7 +283,7 @@ def test_bad_input_is_refused_in_one_line(capsys: Capture, toy_data: Path, toy_r
         (["evaluate", toy_run, "--data", toy_data, "--recipe", "heat"], "can't change those in --data"),
         (["evaluate", toy_run, "--recipe", "atria"], "was trained on heat, not on atria"),
         (["evaluate", toy_run, "--recipe", "soup"], "no recipe 'soup'"),
-        (["evaluate", "atria-190"], "no model of that name is shipped"),
+        (["export", "atria-190", "--out", tmp_path / "a.onnx"], "no model of that name is shipped"),
         (["evaluate", f"{toy_run}@13"], "ask for 1 to 12 of them"),
         (["evaluate", toy_run, "--data", toy_data, "--workers", "1", "--record", file / "below"], "can't be written"),
         (["evaluate", toy_run, "--data", toy_data, "--device", "abacus"], "device 'abacus' can't be used here"),

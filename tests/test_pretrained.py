@@ -17,7 +17,7 @@ from toy_surfaces import PROBLEM, write_untrained
 from gfunk import load_pretrained, pretrained
 from gfunk.cli import main
 from gfunk.errors import InputError
-from gfunk.experiments import seeded_operator
+from gfunk.experiments import check_same_tissue, seeded_operator, shipped_for
 from gfunk.pretrained import MOST_BYTES, ModelCard, pretrained_names, read_model_card, ship
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.book import RECIPES
@@ -361,6 +361,21 @@ def test_a_shipped_model_is_what_its_card_says(name: str):
     assert {array.dtype for array in arrays.values() if array.dtype.kind == "f"} == {np.dtype(card.precision)}
     assert 0 < card.tested["rel_l2"] < 1 and card.tested["n"] > 0 and card.tested["command"].startswith("gfunk evaluate")
     assert f"\n## {name}\n" in DOCUMENT.read_text(), "every model has a section"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_predicted_by_a_shipped_model_of_its_tissue(name: str):
+    model, recipe = shipped_for(name)
+    assert model in pretrained_names() and recipe in (None, name) and (recipe is None) == (model == name)
+    check_same_tissue(model, name, read_model_card(model).problem, RECIPES[name])
+
+
+def test_a_recipe_that_no_model_is_named_after_is_evaluated_by_its_name(capsys: Capture):
+    small = {"kept_edge_mm": 1.5, "n_halvings": 0, "pacing.n_saves": 5, "pacing.scheme": "paper"}
+    words = ["--n", 1, "--workers", 1, *(word for name, value in small.items() for word in ("--set", f"{name}={value}"))]
+    by_recipe = answer(capsys, "evaluate", "atria-190@16", *words)
+    assert by_recipe["rows"] == answer(capsys, "evaluate", "atria@16", "--recipe", "atria-190", *words)["rows"]
+    assert by_recipe["rel_l2"] != answer(capsys, "evaluate", "atria-190@12", *words)["rel_l2"]
 
 
 def test_the_python_example_of_the_document_predicts_well():

@@ -96,6 +96,7 @@ def evaluate(options: argparse.Namespace):
         one_a_domain,
         operator_named,
         reported,
+        shipped_for,
         simulated_set,
         trust_in,
     )  # fmt: skip
@@ -115,7 +116,8 @@ def evaluate(options: argparse.Namespace):
         pyplot()
         if options.worst.suffix != ".png":
             raise InputError(f"{options.worst}: a picture is written as .png")
-    operator, recipe_name, problem, variant = operator_named(options.model)
+    model, its_recipe = shipped_for(options.model)
+    operator, recipe_name, problem, variant = operator_named(model)
     variant = replace(
         variant,
         view=replace(variant.view, rotation_degrees=options.rotate),
@@ -124,9 +126,9 @@ def evaluate(options: argparse.Namespace):
     if options.data is not None and (options.set or options.recipe):
         raise InputError("--set and --recipe say how fresh samples are simulated; they can't change those in --data")
     label = variant.name
-    if options.recipe is not None:
-        asked = recipe_named(options.recipe)
-        check_same_tissue(options.model, recipe_name, problem, asked)
+    if asked_for := options.recipe or its_recipe:
+        asked = recipe_named(asked_for)
+        check_same_tissue(model, recipe_name, problem, asked)
         problem, label = asked.problem, f"{variant.name} on {asked.name}"
     device = chosen_device(options.device)
     if options.data is not None:
@@ -154,10 +156,10 @@ def evaluate(options: argparse.Namespace):
     }  # fmt: skip
     rows = [asdict(row) for row in result.rows]
     # Rough fibres have bounds of their own, which `calibrate --check` tries.
-    if (bounds := trust_in(options.model).bounds) is not None and not getattr(problem, "rough_degrees", 0):
+    if (bounds := trust_in(model).bounds) is not None and not getattr(problem, "rough_degrees", 0):
         answer |= kept(bounds, rows)
     if options.record is not None:
-        outcome = Path(options.model) / "outcome.json"
+        outcome = Path(model) / "outcome.json"
         how = {"trained": read_object(outcome)} if outcome.exists() else {}
         about = {"label": options.label or label, "problem": to_json(problem), **how}
         record(options.record, answer | about, options.words, device)

@@ -288,6 +288,7 @@ atria_190 = Recipe(
         n_val=1,
         n_test=1,
     ),
+    shipped="atria",
 )  # fmt: skip
 
 # What a user's atrium is predicted with: as many shapes as help, each with fewer sites, and until all is at rest again.
@@ -300,6 +301,7 @@ atria_many = Recipe(
     n_test=20,
     variants=(_ours(replace(OUR_TRAINING, epochs=400, n_sizes=8, validation_stride=5)),),
     smoke=replace(atria_190.smoke, n_train=6, ours=_our_smoke(epochs=80, stride=2, loss="l2")),
+    shipped="atria",
 )
 
 # What a user wants to know: not what a solver says at 0.5 mm, but the wave itself, also on fibres as rough as measured ones.

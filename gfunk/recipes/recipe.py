@@ -55,6 +55,7 @@ class Recipe:
     n_test: int
     variants: tuple[Variant, ...]
     smoke: Smoke
+    shipped: str = ""  # the model that comes with the package and predicts this, if it has another name
 
     def sized(self, size: str) -> "Recipe":
         """This recipe at one of SIZES; `ours` is the only variant of a smoke size."""
