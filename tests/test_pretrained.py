@@ -370,7 +370,8 @@ def test_every_recipe_is_predicted_by_a_shipped_model_of_its_tissue(name: str):
     check_same_tissue(model, name, read_model_card(model).problem, RECIPES[name])
 
 
-def test_a_recipe_that_no_model_is_named_after_is_evaluated_by_its_name(capsys: Capture):
+def test_a_recipe_that_no_model_is_named_after_is_evaluated_by_its_name(capsys: Capture, monkeypatch: Patch):
+    monkeypatch.setenv("GFUNK_COMPILE", "0")
     small = {"kept_edge_mm": 1.5, "n_halvings": 0, "pacing.n_saves": 5, "pacing.scheme": "paper"}
     words = ["--n", 1, "--workers", 1, *(word for name, value in small.items() for word in ("--set", f"{name}={value}"))]
     by_recipe = answer(capsys, "evaluate", "atria-190@16", *words)
