@@ -61,7 +61,7 @@ def unique_edges(cells: Int[np.ndarray, "cell 3"]) -> Int[np.ndarray, "edge 2"]:
     return sides_of(cells).edges
 
 
-def edge_lengths(points: Float[np.ndarray, "node 3"], cells: Int[np.ndarray, "cell 3"]) -> Float[np.ndarray, " edge"]:
+def edge_lengths(points: Float[np.ndarray, "node dim"], cells: Int[np.ndarray, "cell 3"]) -> Float[np.ndarray, " edge"]:
     """Length of every edge, in the order of `unique_edges`."""
     return distances(points, unique_edges(cells))
 
@@ -73,7 +73,7 @@ def side_lengths(points: Float[np.ndarray, "node 3"], cells: Int[np.ndarray, "ce
     return np.sqrt(np.einsum("nci,nci->nc", along, along))
 
 
-def distances(points: Float[np.ndarray, "node 3"], pairs: Int[np.ndarray, "edge 2"]) -> Float[np.ndarray, " edge"]:
+def distances(points: Float[np.ndarray, "node dim"], pairs: Int[np.ndarray, "edge 2"]) -> Float[np.ndarray, " edge"]:
     """From one node of every pair to the other."""
     along = points.take(pairs[:, 1], axis=0) - points.take(pairs[:, 0], axis=0)
     return np.sqrt(dot(along, along))

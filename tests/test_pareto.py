@@ -15,7 +15,7 @@ from toy_surfaces import strip
 from gfunk.batch import Batch, pack
 from gfunk.checkpoints import save_weights
 from gfunk.cli import main
-from gfunk.domain import halved
+from gfunk.domain import Domain, fibre_tensors, halved, make_domain, rectangle
 from gfunk.errors import InputError
 from gfunk.experiments import seeded_operator
 from gfunk.laplacian import Fem
@@ -26,9 +26,9 @@ from gfunk.pareto.frontier import MANY, NOTHING, Comparison, Cost, Method, cheap
 from gfunk.pareto.operators import Contender
 from gfunk.pareto.pictures import pareto_picture
 from gfunk.pareto.solver import settings
-from gfunk.pareto.study import Study, at_resolution, edge_mm, errors
+from gfunk.pareto.study import Study, WaveProblem, at_resolution, edge_mm, errors
 from gfunk.physics.monodomain import simulate_many
-from gfunk.physics.schemes import SCHEMES, coupling
+from gfunk.physics.schemes import SCHEMES, coupling, diffusivity
 from gfunk.recipes import atrium_data
 from gfunk.recipes.atrium_data import AtrialPacing, AtriumProblem
 from gfunk.recipes.recipe import Variant
@@ -322,25 +322,49 @@ def test_the_command_compares_runs_of_the_recipe_alone_and_records_it(
     assert "only `bench pareto` is of a recipe" in capsys.readouterr().err
 
 
+def on_a_strip() -> tuple[WaveProblem, Experiment]:
+    problem, tissue = AtriumProblem(pacing=AtrialPacing(scheme="paper"), n_halvings=0), strip()
+    return problem, started_at(300, problem, tissue, kept=tissue)
+
+
+def on_a_sheet() -> tuple[WaveProblem, Experiment]:
+    """What is kept of it is too coarse to solve anything on."""
+    problem, sheet = RectangleProblem(pacing=FlatPacing(scheme="paper")), rectangle(24.0, 4.0, 0.5)
+    along_x = np.tile([1.0, 0.0], (sheet.n_nodes, 1))
+    tensors = fibre_tensors(along_x, diffusivity(0.3125), diffusivity(0.0625))
+    tissue = make_domain(sheet.points, sheet.cells, tensors)
+    return problem, started_at(20, problem, tissue, kept=rectangle(24.0, 4.0, 4.0))
+
+
+def started_at(node: int, problem: WaveProblem, tissue: Domain, kept: Domain) -> Experiment:
+    pacing = problem.pacing
+    return Experiment(
+        seed=0, tissue=tissue, coupling=coupling(tissue, pacing.scheme), kept=kept, nearest=np.arange(kept.n_nodes),
+        stimuli=(pacing.stimulus((*tissue.points[node].tolist(),)),),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("tissue", [on_a_strip, on_a_sheet])
 @pytest.mark.parametrize("started", [operators._patched_start, operators._start_cut_out], ids=["CPU", "GPU"])
-def test_atria_start_from_what_the_solver_finds_near_the_stimulus(started: Any, monkeypatch: pytest.MonkeyPatch):
+def test_operators_start_from_what_the_solver_finds_near_the_stimulus(
+    started: Any, tissue: Any, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("GFUNK_COMPILE", "0")
-    tissue, pacing = strip(), AtrialPacing(scheme="paper")
-    step, stimulus = coupling(tissue, pacing.scheme), pacing.stimulus((*tissue.points[300].tolist(),))
-    experiment = Experiment(
-        seed=0, tissue=tissue, coupling=step, stimuli=(stimulus,), kept=tissue, nearest=np.arange(tissue.n_nodes)
-    )
-    problem, found = AtriumProblem(pacing=pacing, n_halvings=0), []
+    (problem, experiment), found = tissue(), []
+    pacing, whole = problem.pacing, experiment.tissue
     monkeypatch.setattr(operators, "median_seconds", lambda action, _device: found.append(action()) or 0.5)
     study = Study(problem=problem, experiments=[experiment], device=CPU, together=2)
-    cost = started(study, problem, experiment, batch_of(tissue, n_modes=1, dtype=torch.float32))
-    assert cost.setup_ms > 0 and cost.alone_ms == 500 and cost.together_ms == 250
+    on = operators._begun_on(study, problem, experiment, batch_of(experiment.kept, n_modes=1, dtype=torch.float32))
+    assert (on.seconds > 0) == (whole is not experiment.kept)
+    cost = started(study, pacing, experiment, on)
+    assert cost.setup_ms > 1e3 * on.seconds and cost.alone_ms == 500 and cost.together_ms == 250
     [paced] = simulate_many(
-        [tissue], [[[stimulus]]], [pacing.first_ms], cell=pacing.cell, scheme=pacing.scheme, couplings=[step], compiles=False
-    )
+        [whole], [[[*experiment.stimuli]]], [pacing.first_ms], cell=pacing.cell, scheme=pacing.scheme,
+        couplings=[experiment.coupling], compiles=False,
+    )  # fmt: skip
     assert [len(waves) for waves in found] == [1, 2]
     for wave in (wave for waves in found for wave in waves):
-        assert wave.n_stepped < tissue.n_nodes
+        assert wave.n_stepped < whole.n_nodes
         assert np.abs(wave.values_mV[-1] - paced.values_mV[0, -1]).max() < 0.1
 
 
@@ -377,7 +401,7 @@ def test_on_halved_edges_an_operator_is_judged_at_the_recipes_points(monkeypatch
     )
     # What keeps its first state is right beside a truth that stays as it is.
     still = (paced.values_mV[:, :, : tissue.n_nodes] - problem.offset) / problem.scale
-    method = operators.operator_method(study, entry, [np.repeat(still, pacing.n_saves + 1, axis=1)], NOTHING)
+    method = operators.operator_method(study, entry, [np.repeat(still, pacing.n_saves + 1, axis=1)])
     assert method.nodes == finer.n_nodes and method.rel_l2 < 1e-3
     assert np.allclose(watching.seen.points[0].numpy(), finer.points, atol=1e-5)
     with pytest.raises(InputError, match="only the edges of atria are halved"):

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from gfunk.batch import Batch, pack
 from gfunk.batched_modes import batched_modes
 from gfunk.bench import median_seconds, timed
-from gfunk.domain import halved
+from gfunk.domain import Domain, halved
 from gfunk.first_waves import FirstWave, first_waves, first_waves_together, tissue_on
-from gfunk.laplacian import Laplacian
+from gfunk.laplacian import Laplacian, laplacian
 from gfunk.operators.make import n_parameters
 from gfunk.pareto.frontier import Cost, Method
 from gfunk.pareto.study import Study, WaveProblem, Waves, cost_of, errors, mean_cost, solved_waves
@@ -21,7 +21,7 @@ from gfunk.physics.compiling import can_compile
 from gfunk.physics.schemes import SCHEMES, coupling, solving
 from gfunk.recipes.atrium_data import AtriumProblem
 from gfunk.recipes.recipe import RecipeProblem, Variant
-from gfunk.recipes.tissue_data import Experiment
+from gfunk.recipes.tissue_data import Experiment, Pacing
 from gfunk.replay import Replay
 from gfunk.rollout import Adaptive, Direct, FlowMap, rollout
 from gfunk.simulation import viewed_domain
@@ -40,7 +40,7 @@ class Contender:
 
 
 @torch.no_grad()
-def operator_method(study: Study, contender: Contender, true: Waves, start: Cost) -> Method:
+def operator_method(study: Study, contender: Contender, true: Waves) -> Method:
     operator, variant = contender.operator.to(study.device).eval(), contender.variant
     problem = _started_as(study.problem, contender.problem)
     seen = [_seen(study, problem, each, contender.n_halvings) for each in study.experiments]
@@ -58,16 +58,15 @@ def operator_method(study: Study, contender: Contender, true: Waves, start: Cost
         found = rollout(operator, initial, batch, np.diff(times).tolist(), variant.integrator)[..., 0]
         waves.append(found[..., : exact.shape[2]].double().cpu().numpy())
         costs.append(_operator_cost(study, operator, variant, batch, initial[:1], setup / len(batches)))
-    if isinstance(problem, AtriumProblem):
-        started = _patched_start if study.device.type == "cpu" else _start_cut_out
-        start = mean_cost([started(study, problem, *each) for each in zip(seen, batches, strict=True)])
+    started = _patched_start if study.device.type == "cpu" else _start_cut_out
+    begun = [_begun_on(study, problem, *each) for each in zip(seen, batches, strict=True)]
     return Method(
         name=contender.name,
         kind="operator",
         nodes=round(np.mean([batch.points.shape[1] for batch in batches])),
         parameters=n_parameters(operator),
         **errors(waves, true, times, every, study.threshold),
-        start=start,
+        start=mean_cost([started(study, problem.pacing, *each) for each in zip(seen, begun, strict=True)]),
         run=mean_cost(costs),
     )
 
@@ -99,40 +98,63 @@ def _first_states(study: Study, problem: WaveProblem, experiment: Experiment) ->
     return (v_mV[:, 0].astype(np.float64) - problem.offset) / problem.scale
 
 
-def _patched_start(study: Study, problem: AtriumProblem, experiment: Experiment, batch: Batch) -> Cost:
+@dataclass(frozen=True, kw_only=True)
+class _Begun:
+    """What first states are solved on, halved so often; in the batch it is found where the wave can be by then."""
+
+    domain: Domain
+    n_halvings: int
+    batch: Batch
+    seconds: float  # to make the batch, where the operator does not have it anyway
+
+
+def _begun_on(study: Study, problem: WaveProblem, experiment: Experiment, batch: Batch) -> _Begun:
+    if isinstance(problem, AtriumProblem):
+        return _Begun(domain=experiment.kept, n_halvings=problem.n_halvings, batch=batch, seconds=0.0)
+    # What is kept of flat tissue is no mesh of which the solver's is the halved one.
+    tissue = experiment.tissue
+
+    def packed() -> Batch:
+        matrices = laplacian(tissue)
+        return pack([(tissue, matrices, _constant_mode(matrices))]).to(study.device)
+
+    own, seconds = timed(packed, study.device)
+    return _Begun(domain=tissue, n_halvings=0, batch=own, seconds=seconds)
+
+
+def _patched_start(study: Study, pacing: Pacing, experiment: Experiment, on: _Begun) -> Cost:
     """The solver's first state as predictions get it: on a CPU near the stimulus alone; compiled before the clock runs."""
-    how, setup = timed(lambda: solving(experiment.kept, problem.pacing.scheme, problem.n_halvings), study.device)
+    how, sizing = timed(lambda: solving(on.domain, pacing.scheme, on.n_halvings), study.device)
 
     def seconds(n_trajectories: int) -> float:
         def solved() -> list[FirstWave]:
             return first_waves(
-                experiment.kept, batch, [experiment.stimuli[0]] * n_trajectories, np.array([problem.pacing.first_ms]),
-                problem.pacing, problem.n_halvings, whole=how, compiles=can_compile(study.device),
+                on.domain, on.batch, [experiment.stimuli[0]] * n_trajectories, np.array([pacing.first_ms]),
+                pacing, on.n_halvings, whole=how, compiles=can_compile(study.device),
             )  # fmt: skip
 
         return median_seconds(solved, study.device) / n_trajectories
 
-    return cost_of(setup, seconds, study.together)
+    return cost_of(on.seconds + sizing, seconds, study.together)
 
 
-def _start_cut_out(study: Study, problem: AtriumProblem, experiment: Experiment, batch: Batch) -> Cost:
-    """The same on a GPU: patches are cut out there, and compiled before the clock runs."""
-    pacing, compiles = problem.pacing, can_compile(study.device)
-    halves = halved(experiment.kept, problem.n_halvings)
-    how, sizing = timed(lambda: solving(experiment.kept, pacing.scheme, problem.n_halvings), study.device)
+def _start_cut_out(study: Study, pacing: Pacing, experiment: Experiment, on: _Begun) -> Cost:
+    """The same on a GPU: patches are cut out there."""
+    compiles, halves = can_compile(study.device), halved(on.domain, on.n_halvings)
+    how, sizing = timed(lambda: solving(on.domain, pacing.scheme, on.n_halvings), study.device)
     step, setup = timed(lambda: coupling(halves, pacing.scheme, how), study.device)
-    tissue, moving = timed(lambda: tissue_on(study.device, experiment.kept, halves, step), study.device)
+    tissue, moving = timed(lambda: tissue_on(study.device, on.domain, halves, step), study.device)
 
     def seconds(n_trajectories: int) -> float:
         stimuli = [experiment.stimuli[0]] * n_trajectories
 
         def solved() -> list[FirstWave]:
             times = np.array([pacing.first_ms])
-            return first_waves_together(experiment.kept, batch, stimuli, times, pacing, tissue, compiles=compiles)
+            return first_waves_together(on.domain, on.batch, stimuli, times, pacing, tissue, compiles=compiles)
 
         return median_seconds(solved, study.device) / n_trajectories
 
-    return cost_of(sizing + setup + moving, seconds, study.together)
+    return cost_of(on.seconds + sizing + setup + moving, seconds, study.together)
 
 
 def _batches(study: Study, seen: Sequence[Experiment], variant: Variant) -> list[Batch]:

@@ -42,10 +42,8 @@ def solver_name(problem: WaveProblem, factor: float, scheme: Scheme) -> str:
     return f"{name} (the recipe's)" if (factor, scheme) == (1.0, SCHEMES[problem.pacing.scheme]) else name
 
 
-def solver_cost(
-    study: Study, meshes: Sequence[Mesh], steps: Steps, scheme: Scheme, times_ms: Float[np.ndarray, " time"]
-) -> Cost:
-    """To reach the times from bare meshes, with nothing left to compile; means over the domains."""
+def solver_cost(study: Study, meshes: Sequence[Mesh], steps: Steps, scheme: Scheme) -> Cost:
+    """To reach the reported times from bare meshes, with nothing left to compile; means over the domains."""
 
     def one(mesh: Mesh, step: HalfStep, setup: float, experiment: Experiment) -> Cost:
         def seconds(n_trajectories: int) -> float:
@@ -53,7 +51,7 @@ def solver_cost(
             if n_trajectories != len(experiment.stimuli):
                 # For as many as that, finding the errors has compiled all.
                 solved_waves(study, *how, np.array([WARM_MS]), step, mesh.told)
-            _, taken = timed(lambda: solved_waves(study, *how, times_ms, step, mesh.told), study.device)
+            _, taken = timed(lambda: solved_waves(study, *how, study.reported_ms, step, mesh.told), study.device)
             return taken / n_trajectories
 
         return cost_of(setup, seconds, study.together)
