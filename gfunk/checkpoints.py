@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Muon, Optimizer
 
-from gfunk.averaging import Averages
 from gfunk.errors import InputError
 from gfunk.store import CorruptFile, read_arrays, write_arrays, write_bytes
 
@@ -54,18 +53,15 @@ def load_weights(path: Path, operator: nn.Module):
     operator.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
-def save_progress(
-    folder: Path, operator: nn.Module, optimizers: Sequence[Optimizer], progress: Progress, averages: Averages
-):
+def save_progress(folder: Path, operator: nn.Module, optimizers: Sequence[Optimizer], progress: Progress):
     arrays = {f"model.{name}": _array(tensor) for name, tensor in operator.state_dict().items()}
-    arrays |= {f"average.{name}": _array(tensor) for name, tensor in averages.kept.items()}
     for name, parameter, optimizer in _optimized(operator, optimizers):
         for part in STATE_OF[type(optimizer)]:
             arrays[f"{part}.{name}"] = _array(optimizer.state[parameter][part])
     write_arrays(folder / "last.safetensors", arrays, {"progress": json.dumps(vars(progress))})
 
 
-def restored(folder: Path, operator: nn.Module, optimizers: Sequence[Optimizer], averages: Averages) -> Progress:
+def restored(folder: Path, operator: nn.Module, optimizers: Sequence[Optimizer]) -> Progress:
     """Where the training in the folder stands, weights and optimizers' state put back; the beginning if none is there."""
     try:
         arrays, note = read_arrays(folder / "last.safetensors")
@@ -74,7 +70,6 @@ def restored(folder: Path, operator: nn.Module, optimizers: Sequence[Optimizer],
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     try:
         operator.load_state_dict({name: tensors[f"model.{name}"] for name in operator.state_dict()})
-        averages.kept = {name: tensors[f"average.{name}"].to(kept.device) for name, kept in averages.kept.items()}
         for name, parameter, optimizer in _optimized(operator, optimizers):
             optimizer.state[parameter] = {
                 part: tensors[f"{part}.{name}"].to("cpu" if part == "step" else parameter.device)

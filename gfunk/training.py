@@ -14,7 +14,6 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.optim import Adam, Muon, Optimizer
 
-from gfunk.averaging import Averages
 from gfunk.batch import Batch, TrajectorySet
 from gfunk.checkpoints import Progress, append_log, check_free, load_weights, restored, save_progress, save_weights, trim_log
 from gfunk.errors import InputError
@@ -54,8 +53,6 @@ class TrainingConfig:
     n_sizes: int = 1
     patience: int | None = None  # epochs without a better validation loss before stopping
     clip: float = 1.0  # largest gradient norm
-    # The weights that are validated and kept are a mean over this part of the training; 0: the newest.
-    averaging: float = 0.0
     half_precision: bool = False  # bfloat16 inside the operator
     saves_memory: bool = False
     validate_every: int = 1  # epochs
@@ -137,28 +134,26 @@ def train(
     call = operator if step is None else step
     replay = Replay(replays and can_replay(data, integrator))
     optimizers = make_optimizers(operator, config)
-    averages = Averages(operator, config.averaging * config.epochs * n_batches(config, data.n_trajectories))
-    progress = restored(folder, operator, optimizers, averages) if resume else Progress()
+    progress = restored(folder, operator, optimizers) if resume else Progress()
     on_first(trim_log, folder, progress.epoch)
     # The first epoch is always saved: the folder is taken from then on.
     started, saved = time.monotonic(), float("-inf")
     before = progress.seconds
     while not (reason := _reason_to_end(config, progress)):
-        epoch = _one_epoch(operator, call, data, integrator, config, optimizers, progress, replay, averages, on_iteration)
+        epoch = _one_epoch(operator, call, data, integrator, config, optimizers, progress, replay, on_iteration)
         if progress.epoch % config.validate_every == 0 or progress.epoch == config.epochs:
-            with averages.in_place(operator):
-                score = mean_loss(call, validation, integrator, config, replay)
-                epoch = replace(epoch, validation=score)
-                if score < progress.best_validation:
-                    progress.best_validation, progress.best_epoch = score, progress.epoch
-                    on_first(save_weights, folder / "best.safetensors", operator, {"epoch": str(progress.epoch)})
+            score = mean_loss(call, validation, integrator, config, replay)
+            epoch = replace(epoch, validation=score)
+            if score < progress.best_validation:
+                progress.best_validation, progress.best_epoch = score, progress.epoch
+                on_first(save_weights, folder / "best.safetensors", operator, {"epoch": str(progress.epoch)})
         progress.seconds = before + time.monotonic() - started
         on_first(append_log, folder, vars(epoch))
         on_epoch(epoch)
         is_late = minutes is not None and agreed(time.monotonic() - started > 60 * minutes)
         ends = is_late or _reason_to_end(config, progress) is not None
         if ends or agreed(time.monotonic() - saved > checkpoint_seconds):
-            on_first(save_progress, folder, operator, optimizers, progress, averages)
+            on_first(save_progress, folder, operator, optimizers, progress)
             saved = time.monotonic()
         if is_late:
             reason = _reason_to_end(config, progress) or "time is up"
@@ -292,7 +287,6 @@ def _one_epoch(
     optimizers: list[Optimizer],
     progress: Progress,
     replay: Replay,
-    averages: Averages,
     on_iteration: Callable[[], None],
 ) -> Epoch:
     started = time.monotonic()
@@ -308,7 +302,6 @@ def _one_epoch(
         for optimizer in optimizers:
             optimizer.step()
         progress.iteration += 1
-        averages.take(operator, progress.iteration)
         on_iteration()
     values = torch.stack(losses).tolist()
     for draw, value, slope in zip(drawn, values, torch.stack(slopes).tolist(), strict=True):
@@ -407,8 +400,6 @@ def check_training(config: TrainingConfig, data: TrajectorySet, integrator: Inte
     for name, choices in known.items():
         if getattr(config, name) not in choices:
             raise InputError(f"training.{name} is one of {', '.join(choices)}, not {getattr(config, name)!r}")
-    if not 0 <= config.averaging < 1:
-        raise InputError(f"training.averaging is a part of the training, 0 or more and below 1, not {config.averaging}")
     if config.epochs < 1 or config.batch_size < 1:
         raise InputError("training needs at least one epoch and one trajectory a batch")
     positive = ("learning_rate", "halve_every", "growth_power", "patience", "clip", "validate_every")

@@ -196,19 +196,16 @@ class FilterLayer(nn.Module):
 
 
 class FilterBank(nn.Module):
-    """h(lambda, tau), one for each channel: a mix of heat kernels plus a small network of them, if it has any width."""
+    """h(lambda, tau), one for each channel: a mix of heat kernels plus a small network of them."""
 
     def __init__(self, hidden: int, n_filters: int):
         super().__init__()
         self.mix = nn.Linear(N_SPECTRAL_FEATURES, n_filters)
-        self.first = nn.Linear(N_SPECTRAL_FEATURES, hidden) if hidden else None
-        self.last = nn.Linear(hidden, n_filters, bias=False) if hidden else None
+        self.first = nn.Linear(N_SPECTRAL_FEATURES, hidden)
+        self.last = nn.Linear(hidden, n_filters, bias=False)
 
     def forward(self, features: Float[Tensor, "domain mode feature"]) -> Float[Tensor, "domain mode filter"]:
-        mixed = self.mix(features)
-        if self.first is None or self.last is None:
-            return mixed
-        return mixed + self.last(nn.functional.gelu(self.first(features)))
+        return self.mix(features) + self.last(nn.functional.gelu(self.first(features)))
 
 
 KERNEL_TIMES = range(-8, 5)  # as powers of 2
