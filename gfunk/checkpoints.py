@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.optim import Adam, Muon, Optimizer
 
 from gfunk.errors import InputError
+from gfunk.soap import REMEMBERED, Soap
 from gfunk.store import CorruptFile, read_arrays, write_arrays, write_bytes
 
 # What an optimizer remembers of each parameter.
-STATE_OF = {Adam: ("step", "exp_avg", "exp_avg_sq"), Muon: ("momentum_buffer",)}
+STATE_OF = {Adam: ("step", "exp_avg", "exp_avg_sq"), Muon: ("momentum_buffer",), Soap: REMEMBERED}
 
 
 @dataclass

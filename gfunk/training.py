@@ -21,6 +21,7 @@ from gfunk.norms import relative_h1, relative_l2
 from gfunk.processes import add_over_processes, agreed, n_processes, on_first, rank
 from gfunk.replay import Replay
 from gfunk.rollout import RK4, Adaptive, Direct, Euler, FlowMap, Integrator, rollout
+from gfunk.soap import Soap
 
 LOSSES = {"l2": relative_l2, "h1": relative_h1}
 
@@ -33,7 +34,8 @@ class TrainingConfig:
     batch_size: int
     learning_rate: float
     # Muon moves the matrices between hidden layers by their gradient made orthogonal; all else is Adam's.
-    optimizer: Literal["adam", "muon"] = "adam"
+    # SOAP gives these to Adam in the eigenbasis of their gradients.
+    optimizer: Literal["adam", "muon", "soap"] = "adam"
     schedule: Literal["halving", "cosine"] = "cosine"
     halve_every: int = 100  # epochs
     warmup_iterations: int = 20  # cosine only
@@ -172,15 +174,17 @@ def train(
 def make_optimizers(operator: nn.Module, config: TrainingConfig) -> list[Optimizer]:
     """Each parameter belongs to one of them."""
 
-    def is_muons(parameter: nn.Parameter) -> bool:
+    def is_matrix(parameter: nn.Parameter) -> bool:
         # What leads into the network or out of it has but a few rows or columns: nothing there to make orthogonal.
-        is_matrix = parameter.ndim == 2 and min(parameter.shape) >= 8 and not parameter.is_complex()
-        return config.optimizer == "muon" and is_matrix
+        return parameter.ndim == 2 and min(parameter.shape) >= 8 and not parameter.is_complex()
 
-    rate = config.learning_rate
-    optimizers: list[Optimizer] = [Adam([p for p in operator.parameters() if not is_muons(p)], lr=rate)]
-    if matrices := [p for p in operator.parameters() if is_muons(p)]:
+    rate, parameters = config.learning_rate, list(operator.parameters())
+    matrices = [] if config.optimizer == "adam" else [p for p in parameters if is_matrix(p)]
+    optimizers: list[Optimizer] = [Adam([p for p in parameters if not any(p is each for each in matrices)], lr=rate)]
+    if matrices and config.optimizer == "muon":
         optimizers.append(Muon(matrices, lr=rate, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"))
+    elif matrices:
+        optimizers.append(Soap(matrices, lr=rate))
     return optimizers
 
 
@@ -396,7 +400,7 @@ def can_replay(data: TrajectorySet, integrator: Integrator | Direct) -> bool:
 
 
 def check_training(config: TrainingConfig, data: TrajectorySet, integrator: Integrator | Direct):
-    known = {"loss": tuple(LOSSES), "schedule": ("halving", "cosine"), "optimizer": ("adam", "muon")}
+    known = {"loss": tuple(LOSSES), "schedule": ("halving", "cosine"), "optimizer": ("adam", "muon", "soap")}
     for name, choices in known.items():
         if getattr(config, name) not in choices:
             raise InputError(f"training.{name} is one of {', '.join(choices)}, not {getattr(config, name)!r}")

@@ -112,8 +112,9 @@ def test_a_direct_operator_stopped_after_every_epoch_and_resumed_is_as_if_never_
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
 
 
-def test_muon_too_resumes_to_the_last_bit(toy_data: Path, tmp_path: Path):
-    settings = {"optimizer": "muon"}
+@pytest.mark.parametrize("optimizer", ["muon", "soap"])
+def test_other_optimizers_too_resume_to_the_last_bit(toy_data: Path, tmp_path: Path, optimizer: str):
+    settings = {"optimizer": optimizer}
     train_small(toy_data, tmp_path / "whole", settings=settings)
     train_small(toy_data, tmp_path / "parts", settings=settings, minutes=0.0)
     train_small(toy_data, tmp_path / "parts", settings=settings, resume=True)
@@ -121,14 +122,14 @@ def test_muon_too_resumes_to_the_last_bit(toy_data: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", TRAINED)
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_every_parameter_has_one_optimizer(name: str, optimizer: Literal["adam", "muon"]):
+@pytest.mark.parametrize("optimizer", ["adam", "muon", "soap"])
+def test_every_parameter_has_one_optimizer(name: str, optimizer: Literal["adam", "muon", "soap"]):
     operator = make_operator(heat.variant(name).network)
     config = TrainingConfig(epochs=1, batch_size=1, learning_rate=1e-3, optimizer=optimizer)
     made = make_optimizers(operator, config)
     moved = [parameter for each in made for group in each.param_groups for parameter in group["params"]]
     assert sorted(map(id, moved)) == sorted(map(id, operator.parameters()))
-    assert len(made) == (2 if optimizer == "muon" else 1)
+    assert len(made) == (1 if optimizer == "adam" else 2)
 
 
 def test_the_draws_of_an_epoch_cover_every_trajectory_once_and_stay_within_the_saved_times():
