@@ -1,8 +1,9 @@
 """SOAP: Adam in the eigenbasis of each matrix's gradients (Vyas and others, 2024)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -20,38 +21,51 @@ class Soap(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         for group in self.param_groups:
+            # Side by side, as each by itself is so small that calling takes longer than computing.
+            alike: dict[torch.Size, list[nn.Parameter]] = {}
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._one_step(parameter, parameter.grad, group)
+                alike.setdefault(parameter.shape, []).append(parameter)
+            for parameters in alike.values():
+                self._move(parameters, group)
 
-    def _one_step(self, parameter: nn.Parameter, gradient: Tensor, group: dict):
-        state, memory = self.state[parameter], group["memory"]
-        sides = gradient @ gradient.mT, gradient.mT @ gradient
-        if not state:
-            # The first gradient says where axes are, and nothing is moved by it yet.
-            state["step"] = torch.zeros(())
-            state["mean"], state["square"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
-            for name, side in zip(("left", "right"), sides, strict=True):
-                state[name] = (1 - memory) * side
-                # Not on a GPU, which waits for it as long.
-                state[f"{name}_axes"] = torch.linalg.eigh(side.cpu())[1].flip(1).to(side).contiguous()
-            return
-        state["step"] += 1
-        left, right, number = state["left_axes"], state["right_axes"], float(state["step"])
-        state["mean"].lerp_(gradient, 1 - memory)
-        state["square"].lerp_((left.mT @ gradient @ right).square(), 1 - memory)
-        seen = 1 - memory**number
-        size = (state["square"] / seen).sqrt() + group["tiny"]
-        parameter.sub_(left @ (left.mT @ (state["mean"] / seen) @ right / size) @ right.mT, alpha=group["lr"])
-        for name, side in zip(("left", "right"), sides, strict=True):
-            state[name].lerp_(side, 1 - memory)
-            if number % group["turn_every"] == 0:
-                self._turn(state, name)
+    def _move(self, parameters: Sequence[nn.Parameter], group: dict):
+        memory, n_steps = group["memory"], torch.zeros(())
+        gradient = torch.stack([parameter.grad for parameter in parameters if parameter.grad is not None])
+        known = [self.state[parameter] for parameter in parameters]
+        sides = {"left": gradient @ gradient.mT, "right": gradient.mT @ gradient}
+        if not known[0]:
+            # The first gradients say where axes are, and move nothing yet.
+            now = {"mean": torch.zeros_like(gradient), "square": torch.zeros_like(gradient)}
+            for name, side in sides.items():
+                now |= {name: (1 - memory) * side, f"{name}_axes": _axes(side)}
+        else:
+            n_steps = known[0]["step"] + 1
+            now = {name: torch.stack([each[name] for each in known]) for name in REMEMBERED if name != "step"}
+            left, right, seen = now["left_axes"], now["right_axes"], 1 - memory ** float(n_steps)
+            now["mean"].lerp_(gradient, 1 - memory)
+            now["square"].lerp_((left.mT @ gradient @ right).square(), 1 - memory)
+            size = (now["square"] / seen).sqrt() + group["tiny"]
+            change = left @ (left.mT @ (now["mean"] / seen) @ right / size) @ right.mT
+            for parameter, each in zip(parameters, change, strict=True):
+                parameter.sub_(each, alpha=group["lr"])
+            for name, side in sides.items():
+                now[name].lerp_(side, 1 - memory)
+            if float(n_steps) % group["turn_every"] == 0:
+                _turn(now)
+        for number, each in enumerate(known):
+            each.update({name: tensor[number] for name, tensor in now.items()}, step=n_steps.clone())
 
-    @staticmethod
-    def _turn(state: dict[str, Tensor], name: str):
-        """One step of the power method for the axes, largest first, and squares of the gradient in that order too."""
-        moments, axes = state[name], state[f"{name}_axes"]
-        order = (axes * (moments @ axes)).sum(0).argsort(descending=True, stable=True)
-        state["square"] = state["square"].index_select(0 if name == "left" else 1, order)
-        state[f"{name}_axes"] = torch.linalg.qr(moments @ axes.index_select(1, order))[0]
+
+def _axes(side: Float[Tensor, "matrix row row"]) -> Float[Tensor, "matrix row row"]:
+    # Not on a GPU, which would take as long for each of them.
+    return torch.linalg.eigh(side.cpu())[1].flip(-1).contiguous().to(side.device)
+
+
+def _turn(now: dict[str, Tensor]):
+    """One step of the power method for the axes, largest first, and squares of gradients in that order too."""
+    for name, rows in (("left", -2), ("right", -1)):
+        moments, axes = now[name], now[f"{name}_axes"]
+        order = (axes * (moments @ axes)).sum(-2).argsort(dim=-1, descending=True, stable=True)
+        square = now["square"]
+        now["square"] = square.gather(rows, (order[:, :, None] if rows == -2 else order[:, None]).expand_as(square))
+        now[f"{name}_axes"] = torch.linalg.qr(moments @ axes.gather(-1, order[:, None].expand_as(axes)))[0]

@@ -36,3 +36,22 @@ def test_it_finds_the_least_of_a_long_valley():
     valley = axes @ torch.diag(torch.logspace(0, -2, 8, dtype=torch.float64)) @ axes.T
     found = minimised(target, valley, torch.eye(12, dtype=torch.float64), 800, torch.zeros(8, 12, dtype=torch.float64))
     assert largest_gap(found, target) < 0.1
+
+
+def test_matrices_side_by_side_move_as_one_by_one():
+    rng = torch.Generator().manual_seed(3)
+    goals = [drawn(rng, 4, 5) for _ in range(3)]
+
+    def moved(parts: list[list[Tensor]]) -> list[Tensor]:
+        parameters = [[nn.Parameter(torch.zeros_like(goal)) for goal in part] for part in parts]
+        optimizers = [Soap(part, lr=0.02) for part in parameters]
+        for _ in range(25):
+            for optimizer, part, some in zip(optimizers, parameters, parts, strict=True):
+                optimizer.zero_grad()
+                torch.stack([(x - goal).square().sum() for x, goal in zip(part, some, strict=True)]).sum().backward()
+                optimizer.step()
+        return [parameter.detach() for part in parameters for parameter in part]
+
+    together, alone = moved([goals]), moved([[goal] for goal in goals])
+    for one, other in zip(together, alone, strict=True):
+        assert largest_gap(one, other) < 1e-6 and float(one.abs().max()) > 0.1
