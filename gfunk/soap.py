@@ -24,13 +24,13 @@ class Soap(Optimizer):
             # Side by side, as each by itself is so small that calling takes longer than computing.
             alike: dict[torch.Size, list[nn.Parameter]] = {}
             for parameter in group["params"]:
-                alike.setdefault(parameter.shape, []).append(parameter)
+                if parameter.grad is not None:
+                    alike.setdefault(parameter.shape, []).append(parameter)
             for parameters in alike.values():
-                self._move(parameters, group)
+                self._move(parameters, torch.stack([each.grad for each in parameters if each.grad is not None]), group)
 
-    def _move(self, parameters: Sequence[nn.Parameter], group: dict):
+    def _move(self, parameters: Sequence[nn.Parameter], gradient: Float[Tensor, "parameter row column"], group: dict):
         memory, n_steps = group["memory"], torch.zeros(())
-        gradient = torch.stack([parameter.grad for parameter in parameters if parameter.grad is not None])
         known = [self.state[parameter] for parameter in parameters]
         sides = {"left": gradient @ gradient.mT, "right": gradient.mT @ gradient}
         if not known[0]:
@@ -56,9 +56,13 @@ class Soap(Optimizer):
             each.update({name: tensor[number] for name, tensor in now.items()}, step=n_steps.clone())
 
 
-def _axes(side: Float[Tensor, "matrix row row"]) -> Float[Tensor, "matrix row row"]:
-    # Not on a GPU, which would take as long for each of them.
+# Not on a GPU, which has small matrices factored one after the other, and each takes it longer.
+def _axes(side: Float[Tensor, "parameter row row"]) -> Float[Tensor, "parameter row row"]:
     return torch.linalg.eigh(side.cpu())[1].flip(-1).contiguous().to(side.device)
+
+
+def _orthonormal(columns: Float[Tensor, "parameter row row"]) -> Float[Tensor, "parameter row row"]:
+    return torch.linalg.qr(columns.cpu())[0].contiguous().to(columns.device)
 
 
 def _turn(now: dict[str, Tensor]):
@@ -68,4 +72,4 @@ def _turn(now: dict[str, Tensor]):
         order = (axes * (moments @ axes)).sum(-2).argsort(dim=-1, descending=True, stable=True)
         square = now["square"]
         now["square"] = square.gather(rows, (order[:, :, None] if rows == -2 else order[:, None]).expand_as(square))
-        now[f"{name}_axes"] = torch.linalg.qr(moments @ axes.gather(-1, order[:, None].expand_as(axes)))[0]
+        now[f"{name}_axes"] = _orthonormal(moments @ axes.gather(-1, order[:, None].expand_as(axes)))

@@ -80,6 +80,9 @@ def _our_smoke(epochs: int, stride: int = 10, loss: Literal["l2", "h1"] = "h1") 
             OUR_TRAINING,
             epochs=epochs,
             batch_size=2,
+            # A quarter less error than Adam's in the same seconds; not yet tried at full size.
+            optimizer="soap",
+            learning_rate=4e-3,
             warmup_iterations=20,
             loss=loss,
             n_times=4,
