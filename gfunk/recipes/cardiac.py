@@ -80,7 +80,7 @@ def _our_smoke(epochs: int, stride: int = 10, loss: Literal["l2", "h1"] = "h1") 
             OUR_TRAINING,
             epochs=epochs,
             batch_size=2,
-            # A quarter less error than Adam's in the same seconds; not yet tried at full size.
+            # In a minute it gets further than Adam, in ten no further (docs/results.md); not yet tried at full size.
             optimizer="soap",
             learning_rate=4e-3,
             warmup_iterations=20,
