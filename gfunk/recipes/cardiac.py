@@ -322,7 +322,12 @@ atria_converged = Recipe(
     n_test=12,
     variants=(
         replace(
-            _ours(replace(OUR_TRAINING, epochs=300, batch_size=4, learning_rate=5e-4, n_sizes=4, validation_stride=5)),
+            _ours(
+                replace(
+                    OUR_TRAINING,
+                    epochs=265, batch_size=4, optimizer="soap", learning_rate=1e-3, n_sizes=4, validation_stride=5,
+                )
+            ),
             starts_from="atria",
         ),
     ),
