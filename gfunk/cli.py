@@ -224,6 +224,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     each.add_argument("--seed", type=_whole, help="pareto, predict, view: first seed (default: validation's)")
     each.add_argument("--truth-refine", type=_positive, default=4, metavar="N", help="pareto: how much finer the truth is")
+    each.add_argument("--out", type=Path, help="pareto: keeps what is measured; killed and called again, it goes on there")
     each.add_argument("--nodes", type=_positive, nargs="+", help="scale: of the domains")
     each.add_argument("--modes", type=_positive, nargs="+", help="scale: of the operators")
     each.add_argument("--batch", type=_positive, help="pareto, scale: trajectories at a time (default 1; on a GPU 100, 4)")

@@ -34,7 +34,7 @@ from gfunk.recipes.recipe import Recipe, Variant
 from gfunk.runs import RunCard, read_card, write_card
 from gfunk.settings import to_json, with_overrides
 from gfunk.simulation import View
-from gfunk.store import read_object, write_json
+from gfunk.store import check_terms, read_object, write_json
 from gfunk.training import Epoch, TrainingConfig, check_training, step_of, train
 
 AS_IT_IS = "as it is"
@@ -184,7 +184,7 @@ def compare(
     terms = {
         "recipe": recipe.name, "data": card.data_fingerprint, "seconds": seconds, "compile": compiles, "hardware": hardware,
     }  # fmt: skip
-    _check_terms(out / "comparison.json", terms)
+    check_terms(out / "comparison.json", terms)
     epochs = {lever.name: n for lever in levers if (n := _begun_epochs(lever, out))}
     write_json(out / "comparison.json", terms)
     failures: dict[str, str] = {}
@@ -245,14 +245,6 @@ def missing_runs(levers: Sequence[Lever], out: Path, n_seeds: int) -> list[tuple
     """What is still to be trained, all levers with one seed before any with the next."""
     runs = [(lever, seed) for seed in range(n_seeds) for lever in levers]
     return [run for run in runs if not (run_folder(out, *run) / "score.json").exists()]
-
-
-def _check_terms(path: Path, terms: dict[str, object]):
-    found = read_object(path) if path.exists() else terms
-    for name, value in terms.items():
-        if found.get(name) != value:
-            known = "" if name == "data" else f" ({found.get(name)}, not {value})"
-            raise InputError(f"{path.parent}: was begun with other {name}{known}: compare in another folder")
 
 
 def _begun_epochs(lever: Lever, out: Path) -> int | None:

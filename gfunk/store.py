@@ -204,6 +204,15 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
+def check_terms(path: Path, terms: Mapping[str, object]):
+    """What is in a folder goes on only on the terms that it was begun on, which the file tells."""
+    found = read_object(path) if path.exists() else terms
+    for name, value in terms.items():
+        if found.get(name) != value:
+            known = f" ({found.get(name)}, not {value})" if len(str(value)) < 100 else ""
+            raise InputError(f"{path.parent}: was begun with other {name}{known}: compare in another folder")
+
+
 def write_bytes(path: Path, content: bytes):
     """Write a file so that a reader, or a crash at any moment, sees the old one or the new one, never a part."""
     try:

@@ -12,6 +12,7 @@ from problems import batch_of
 from torch import nn
 from toy_surfaces import strip
 
+from gfunk import pareto
 from gfunk.batch import Batch, pack
 from gfunk.checkpoints import save_weights
 from gfunk.cli import main
@@ -23,6 +24,7 @@ from gfunk.operators.arrival import ArrivalConfig
 from gfunk.operators.transolver import TransolverConfig
 from gfunk.pareto import compared, operators, solver
 from gfunk.pareto.frontier import MANY, NOTHING, Comparison, Cost, Method, cheaper_by, frontier
+from gfunk.pareto.kept import kept_in
 from gfunk.pareto.operators import Contender
 from gfunk.pareto.pictures import pareto_picture
 from gfunk.pareto.solver import settings
@@ -262,6 +264,43 @@ def test_an_operator_that_keeps_the_first_state_errs_by_how_much_the_wave_moves(
     assert comparison.methods[-1].rel_l2 == pytest.approx(np.mean(expected), rel=0.1)
 
 
+def test_killed_and_called_again_only_what_is_missing_is_measured(
+    tmp_path: Path, comparison: Comparison, monkeypatch: pytest.MonkeyPatch
+):
+    try_little(monkeypatch)
+    measured: list[str] = []
+
+    def noting(study: Study, name: str, *how: Any) -> Method:
+        measured.append(name)
+        return solver.solver_method(study, name, *how)
+
+    def killed(part: str):
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pareto, "solver_method", noting)
+    contenders, how = [stepping(), still()], {"device": CPU, "refine": 2, "together": 2}
+    with pytest.raises(KeyboardInterrupt):
+        compared(toy, SEEDS, contenders, **how, kept=kept_in(tmp_path, seeds=[*SEEDS]), on_part=killed)
+    found = compared(toy, SEEDS, contenders, **how, kept=kept_in(tmp_path, seeds=[*SEEDS]))
+    solved = [each.name for each in comparison.methods if each.kind == "solver"]
+    assert measured == solved
+    # In the folder two operators of one name are told apart by their weights.
+    again = compared(toy, SEEDS, contenders, **how, kept=kept_in(tmp_path, seeds=[*SEEDS]))
+    assert again == found and measured == solved
+    errs = {each.name: each.rel_l2 for each in comparison.methods if each.kind == "solver"}
+    assert {each.name: each.rel_l2 for each in found.methods if each.kind == "solver"} == pytest.approx(errs, rel=1e-12)
+    assert found.methods[-1].rel_l2 == pytest.approx(comparison.methods[-1].rel_l2) != found.methods[-2].rel_l2
+    monkeypatch.setattr(pareto, "solver_method", lambda *_: pytest.fail("all is there"))
+    compared(toy, SEEDS, [still()], **how, kept=kept_in(tmp_path, seeds=[*SEEDS]))
+    with pytest.raises(InputError, match=r"begun with other seeds \(\[100000, 100001\], not \[1\]\)"):
+        kept_in(tmp_path, seeds=[1])
+    first = next(tmp_path.glob("solver*.json"))
+    first.write_text("{}")
+    with pytest.raises(InputError, match="delete it, and it is measured again"):
+        compared(toy, SEEDS, [still()], **how, kept=kept_in(tmp_path, seeds=[*SEEDS]))
+
+
 def test_what_a_solver_costs_is_shared_by_the_trajectories_of_a_domain():
     cost = Cost(setup_ms=50.0, alone_ms=7.0, together_ms=3.0)
     assert cost.ms(1) == 57 and cost.ms(MANY) == 50 / MANY + 3
@@ -306,7 +345,7 @@ def test_the_command_compares_runs_of_the_recipe_alone_and_records_it(
     words = [f"--set=pacing.{name}={value}" for name, value in changes.items()]
     words += ["--set=shortest_mm=6.0", "--set=longest_mm=7.0", "--run", str(tmp_path / "ours"), "--device", "cpu"]
     record, picture = tmp_path / "pareto.json", tmp_path / "pareto.png"
-    files = ["--record", str(record), "--picture", str(picture)]
+    files = ["--record", str(record), "--picture", str(picture), "--out", str(tmp_path / "kept")]
     assert main(["bench", "pareto", "rectangles", "--n", "1", "--truth-refine", "2", *words, *files, "--json"]) == 0
     out = capsys.readouterr()
     said = json.loads(out.out)
@@ -314,6 +353,10 @@ def test_the_command_compares_runs_of_the_recipe_alone_and_records_it(
     (row,) = read_json(record)
     assert row["label"] == "pareto" and row["recipe"] == "rectangles" and len(row["rows"]) == len(said["rows"])
     assert sum("(the recipe's)" in each["name"] for each in row["rows"]) == 1 and picture.stat().st_size > 10_000
+    assert len(list((tmp_path / "kept").glob("*.json"))) == 1 + len(said["rows"])
+    asked = ["bench", "pareto", "rectangles", *words, "--out", str(tmp_path / "kept"), "--truth-refine", "2"]
+    assert main([*asked, "--n", "2"]) == 2
+    assert "was begun with other seeds" in capsys.readouterr().err
     assert main(["bench", "pareto", "random-fibres", *words[-4:]]) == 2
     assert "was trained on rectangles, not on random-fibres" in capsys.readouterr().err
     assert main(["bench", "pareto", "heat"]) == 2

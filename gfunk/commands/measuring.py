@@ -183,6 +183,7 @@ def _one_model(options: argparse.Namespace) -> str:
 def _bench_pareto(options: argparse.Namespace):
     from gfunk.experiments import check_same_tissue, chosen_device, one_a_domain, operator_named
     from gfunk.pareto import compared
+    from gfunk.pareto.kept import NOWHERE, kept_in
     from gfunk.pareto.operators import Contender
     from gfunk.pareto.pictures import pareto_picture
     from gfunk.recipes.book import recipe_named
@@ -211,14 +212,16 @@ def _bench_pareto(options: argparse.Namespace):
     seeds = split_seeds("val" if options.seed is None else split_of(options.seed), options.n, options.seed)
     device = chosen_device(options.device)
     together = options.batch or (100 if device.type == "cuda" else 1)
+    terms = {
+        "device": hardware(device), "seeds": list(seeds), "together": together, "truth_refine": options.truth_refine,
+    }  # fmt: skip
+    kept = NOWHERE if options.out is None else kept_in(options.out, problem=to_json(problem), **terms)
     with bar("solving", None) as advance:
         found = compared(
-            problem, seeds, contenders, device=device, refine=options.truth_refine, together=together, on_part=advance
-        )
-    answer = {
-        "device": hardware(device), "seeds": list(seeds), "together": together, "truth_refine": options.truth_refine,
-        "truth_rel_l2": found.truth_rel_l2, "answers": found.answers(), "rows": found.table,
-    }  # fmt: skip
+            problem, seeds, contenders, device=device, refine=options.truth_refine, together=together, kept=kept,
+            on_part=advance,
+        )  # fmt: skip
+    answer = terms | {"truth_rel_l2": found.truth_rel_l2, "answers": found.answers(), "rows": found.table}
     if options.record is not None:
         about = {"recipe": recipe.name, "label": "pareto", "problem": to_json(problem)}
         record(options.record, about | answer, options.words, device)

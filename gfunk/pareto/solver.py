@@ -1,6 +1,6 @@
 """The solver as a way to get the waves: its settings, and what they cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +8,20 @@ from jaxtyping import Float
 
 from gfunk.bench import timed
 from gfunk.pareto.frontier import NOTHING, Cost, Method
-from gfunk.pareto.study import Mesh, Steps, Study, WaveProblem, Waves, cost_of, edge_mm, errors, mean_cost, solved_waves
+from gfunk.pareto.study import (
+    Mesh,
+    Steps,
+    Study,
+    WaveProblem,
+    Waves,
+    cost_of,
+    edge_mm,
+    errors,
+    mean_cost,
+    solved_waves,
+    steps_on,
+    waves_on,
+)
 from gfunk.physics.diffusion import HalfStep
 from gfunk.physics.schemes import SCHEMES, Scheme
 from gfunk.recipes.atrium_data import AtriumProblem
@@ -40,6 +53,16 @@ def solver_name(problem: WaveProblem, factor: float, scheme: Scheme) -> str:
     how = next((name for name, each in SCHEMES.items() if replace(each, dt_ms=scheme.dt_ms) == scheme), "")
     name = f"solver, {edge_mm(problem) / factor:.3g} mm, {scheme.dt_ms:.3g} ms, {how}"
     return f"{name} (the recipe's)" if (factor, scheme) == (1.0, SCHEMES[problem.pacing.scheme]) else name
+
+
+def solver_method(study: Study, name: str, meshes: Callable[[], Sequence[Mesh]], scheme: Scheme, true: Waves) -> Method:
+    steps = steps_on(study, meshes(), scheme)
+    waves = waves_on(study, meshes(), steps, scheme)
+    return Method(
+        name=name, kind="solver", nodes=round(np.mean([mesh.tissue.n_nodes for mesh in meshes()])), parameters=None,
+        **errors(waves, true, study.times, study.problem.report_every, study.threshold),
+        start=NOTHING, run=solver_cost(study, meshes(), steps, scheme),
+    )  # fmt: skip
 
 
 def solver_cost(study: Study, meshes: Sequence[Mesh], steps: Steps, scheme: Scheme) -> Cost:
