@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
-from statistics import median
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -69,8 +69,8 @@ def measured_pace(
     """Times some iterations of the epochs with the fewest and with the most saves, on an operator that is thrown away.
 
     Each is done once beforehand, so compiling and recording don't count: N_TIMED of them, which come in random order, or
-    as many as fit into limit_seconds; then all again and again for as long, of which the median counts. Nothing is learned
-    (a rate of 0), so nothing can blow up.
+    as many as fit into limit_seconds; then all again and again for as long, of which the mean counts, as some iterations of
+    SOAP take much longer than others. Nothing is learned (a rate of 0), so nothing can blow up.
     """
     assert variant.training is not None
     integrator, device = variant.integrator, data.values.device
@@ -125,7 +125,7 @@ def _seconds_each(actions: Sequence[Callable[[], object]], device: torch.device,
         for action in actions[:warm]:
             action()
         passes.append(_clock(device) - started)
-    return median(passes) / warm
+    return fmean(passes) / warm
 
 
 def _clock(device: torch.device) -> float:

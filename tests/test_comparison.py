@@ -17,7 +17,7 @@ from gfunk import comparison
 from gfunk.cli import main
 from gfunk.comparison import Lever, Row, compare, levers_of, read_levers
 from gfunk.errors import InputError
-from gfunk.pace import Pace, epochs_within, measured_pace
+from gfunk.pace import Pace, _seconds_each, epochs_within, measured_pace
 from gfunk.recipes.book import recipe_named
 from gfunk.rollout import Euler
 from gfunk.runs import read_card
@@ -318,6 +318,22 @@ def test_the_pace_is_found_from_a_few_iterations(toy_data: Path, monkeypatch: py
     drawn = [draw for epoch in range(epochs) for draw in draws(config, epoch, data.n_nodes(), len(data.times), integrator)]
     spent = sum(map(seconds_of, drawn)) + 0.5 * -(-epochs // config.validate_every)
     assert spent == pytest.approx(60.0, rel=0.15)
+
+
+@given(every=st.integers(2, 12), n=st.integers(1, 16))
+def test_iterations_that_are_slow_now_and_then_count_as_often_as_they_come(every: int, n: int):
+    # SOAP turns its axes at every tenth.
+    now, done = 0.0, 0
+
+    def iterate():
+        nonlocal now, done
+        done += 1
+        now += 0.5 if done % every == 0 else 0.01
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gfunk.pace._clock", lambda _: now)
+        found = _seconds_each([iterate] * n, torch.device("cpu"), limit_seconds=60.0)
+    assert found == pytest.approx(0.01 + 0.49 / every, rel=0.05)
 
 
 def test_names_of_levers_make_folders_of_their_own():
