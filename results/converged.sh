@@ -10,4 +10,5 @@ gfunk="python -m gfunk.cli"
 $gfunk evaluate atria --data $DATA "${on[@]}" --record results/atria-converged.json --label "the model atria" | cut -c 1-900
 $gfunk calibrate $RUN --data $DATA "${on[@]}" --record results/trust.json
 $gfunk calibrate $RUN --data $DATA --check "${on[@]}" --record results/trust.json
-$gfunk bench pareto atria-converged --run $RUN --run $RUN@64 --run atria@64 --halved atria@64 --n "${N:-2}" --batch 10 --set pacing.n_saves=45 "${on[@]}" --record results/pareto.json
+$gfunk bench pareto atria-converged --run $RUN --run $RUN@64 --run atria@64 --halved atria@64 --n "${N:-2}" --batch 10 \
+  --set pacing.n_saves=45 --out runs/atria-converged/pareto "${on[@]}" --record results/pareto.json
