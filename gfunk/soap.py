@@ -14,7 +14,7 @@ class Soap(Optimizer):
     """For matrices. It knows no axes of its own: turn the rows of all gradients, and what it makes of them is turned."""
 
     def __init__(
-        self, matrices: Iterable[nn.Parameter], lr: float, memory: float = 0.95, turn_every: int = 10, tiny: float = 1e-8
+        self, matrices: Iterable[nn.Parameter], lr: float, memory: float = 0.95, turn_every: int = 100, tiny: float = 1e-8
     ):
         super().__init__(matrices, {"lr": lr, "memory": memory, "turn_every": turn_every, "tiny": tiny})
 

@@ -12,7 +12,7 @@ def drawn(rng: torch.Generator, *shape: int) -> Tensor:
 def minimised(target: Tensor, left: Tensor, right: Tensor, n_steps: int, start: Tensor) -> Tensor:
     """|left (x - target) right| made small, from a start."""
     parameter = nn.Parameter(start.clone())
-    optimizer = Soap([parameter], lr=0.02)
+    optimizer = Soap([parameter], lr=0.02, turn_every=10)
     for _ in range(n_steps):
         optimizer.zero_grad()
         (left @ (parameter - target) @ right).square().sum().backward()
@@ -44,7 +44,7 @@ def test_matrices_side_by_side_move_as_one_by_one():
 
     def moved(parts: list[list[Tensor]]) -> list[Tensor]:
         parameters = [[nn.Parameter(torch.zeros_like(goal)) for goal in part] for part in parts]
-        optimizers = [Soap(part, lr=0.02) for part in parameters]
+        optimizers = [Soap(part, lr=0.02, turn_every=10) for part in parameters]
         for _ in range(25):
             for optimizer, part, some in zip(optimizers, parameters, parts, strict=True):
                 optimizer.zero_grad()
