@@ -82,8 +82,8 @@ class TrajectorySet:
     seeds: tuple[int, ...]
     times: Float[Tensor, " time"]
     values: Float[Tensor, "trajectory time node channel"]
-    # Where a direct operator starts from, if it has been found (`with_firsts`).
-    firsts: Float[Tensor, "trajectory node input"] | None = None
+    # Where a direct operator starts from, if it has been found (`with_firsts`): all trajectories, perhaps at several saves.
+    firsts: Float[Tensor, "start node input"] | None = None
 
     @property
     def n_trajectories(self) -> int:

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from resource import RUSAGE_SELF, getrusage
 from typing import TypeVar
 
@@ -88,7 +88,7 @@ def cost(
         predicting = Replay(False) if is_direct else replay
         predicting("predict", lambda first: (rollout(step, first, batch, durations, variant.integrator),), true[:, 0])
 
-    training = variant.training or TrainingConfig(epochs=1, batch_size=1, learning_rate=1.0)
+    training = replace(variant.training or TrainingConfig(epochs=1, batch_size=1, learning_rate=1.0), starts=(0,))
     whole = whole_draw(training, variant.integrator, data)
     times = data.times.tolist()
     if is_direct:

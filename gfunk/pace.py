@@ -78,7 +78,7 @@ def measured_pace(
     operator = seeded_operator(variant).to(device)
     step = step_of(operator, variant.training, compiles)
     if isinstance(integrator, Direct):
-        data, validation = (with_firsts(operator, each, config) for each in (data, validation))
+        data, validation = with_firsts(operator, data, config, config.starts), with_firsts(operator, validation, config)
     replay = Replay(can_replay(data, integrator))
     optimizers = make_optimizers(operator, config)
     times, sizes = data.times.tolist(), data.n_nodes()

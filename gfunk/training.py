@@ -1,7 +1,7 @@
 """The training loop: schedules, horizon growth, early stopping, exact resume, many processes. It knows no recipe."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import cos, pi
@@ -51,6 +51,8 @@ class TrainingConfig:
     strides: tuple[tuple[int, int], ...] = ((1, 1),)
     # Output times drawn anew for each batch. Direct operators only: they need no time before another.
     n_times: int = 8
+    # Saves that they start from, one drawn for each batch: a wave under way is one more wave to learn from.
+    starts: tuple[int, ...] = (0,)
     # A batch's domains come from one of so many groups of like size, and are padded to the largest of that group alone.
     n_sizes: int = 1
     patience: int | None = None  # epochs without a better validation loss before stopping
@@ -128,9 +130,8 @@ def train(
     """
     check_training(config, data, integrator)
     _check_finite(data, validation)
-    data, validation = (
-        with_firsts(operator, each, config) if isinstance(integrator, Direct) else each for each in (data, validation)
-    )
+    if isinstance(integrator, Direct):
+        data, validation = with_firsts(operator, data, config, config.starts), with_firsts(operator, validation, config)
     if not resume:
         check_free(folder)
     call = operator if step is None else step
@@ -217,8 +218,10 @@ def draws(
     for chosen, n_nodes in _batches(config, sizes, rng):
         if isinstance(integrator, Direct):
             # One of each stretch of time, so that no batch is of late times alone, when waves have passed.
-            stretches = np.array_split(np.arange(1, n_times), min(config.n_times, n_times - 1))
-            drawn.append(Draw(chosen=chosen, saves=(0, *(int(rng.choice(some)) for some in stretches)), n_nodes=n_nodes))
+            start = config.starts[rng.integers(n) if (n := len(config.starts)) > 1 else 0]
+            stretches = np.array_split(np.arange(start + 1, n_times), min(config.n_times, n_times - 1 - start))
+            saves = start, *(int(rng.choice(some)) for some in stretches)
+            drawn.append(Draw(chosen=chosen, saves=saves, n_nodes=n_nodes))
             continue
         stride, cuts = config.strides[rng.integers(len(config.strides))]
         n_steps = max(1, n_saves // stride)
@@ -248,12 +251,15 @@ def _batches(
 
 
 @torch.no_grad()
-def with_firsts(operator: nn.Module, data: TrajectorySet, config: TrainingConfig) -> TrajectorySet:
+def with_firsts(
+    operator: nn.Module, data: TrajectorySet, config: TrainingConfig, starts: Sequence[int] = (0,)
+) -> TrajectorySet:
     """The set with what a direct operator starts from: it depends on nothing learned, so it is found once."""
     firsts = []
-    for chosen in torch.arange(data.n_trajectories, device=data.values.device).split(config.batch_size):
-        batch, values = data.take(chosen, chosen.new_zeros(1))
-        firsts.append(operator.first(values[:, 0], batch))  # pyright: ignore[reportCallIssue]
+    for start in starts:
+        for chosen in torch.arange(data.n_trajectories, device=data.values.device).split(config.batch_size):
+            batch, values = data.take(chosen, chosen.new_full((1,), start))
+            firsts.append(operator.first(values[:, 0], batch))  # pyright: ignore[reportCallIssue]
     return replace(data, firsts=torch.cat(firsts))
 
 
@@ -271,7 +277,7 @@ def mean_loss(
 
     # All that is not kept elsewhere is an input: a recording reads its inputs' copies, but others' memory is given away.
     def work(chosen: Tensor, saves: Tensor) -> tuple[Tensor]:
-        predicted, true, batch = _predicted(operator, data, chosen, saves, None, durations, integrator, config)
+        predicted, true, batch = _predicted(operator, data, chosen, chosen, saves, None, durations, integrator, config)
         return (LOSSES[config.loss](predicted, true, batch).sum(),)
 
     mine = torch.arange(rank(), data.n_trajectories, n_processes(), device=data.values.device)
@@ -347,17 +353,18 @@ def put_gradients(
         integrator = replace(integrator, step=max(durations))
     parameters = list(operator.parameters())
 
-    def work(chosen: Tensor, saves: Tensor) -> tuple[Tensor, ...]:
-        predicted, true, batch = _predicted(step, data, chosen, saves, draw.n_nodes, durations, integrator, config)
+    def work(chosen: Tensor, first: Tensor, saves: Tensor) -> tuple[Tensor, ...]:
+        predicted, true, batch = _predicted(step, data, chosen, first, saves, draw.n_nodes, durations, integrator, config)
         loss = LOSSES[config.loss](predicted, true, batch).sum() / len(draw.chosen)
         return loss.detach(), *torch.autograd.grad(loss, parameters, materialize_grads=True)
 
     mine = torch.from_numpy(draw.chosen[rank() :: n_processes()]).to(data.values.device)
     if len(mine):
         saves = torch.tensor(draw.saves, device=mine.device)
+        first = mine + data.n_trajectories * config.starts.index(draw.saves[0]) if isinstance(integrator, Direct) else mine
         # Direct operators take the times as they take values.
         form = len(durations) if isinstance(integrator, Direct) else tuple(durations)
-        loss, *slopes = replay((len(mine), draw.n_nodes, form, draw.cuts, draw.is_coarse), work, mine, saves)
+        loss, *slopes = replay((len(mine), draw.n_nodes, form, draw.cuts, draw.is_coarse), work, mine, first, saves)
     else:
         loss, *slopes = (each.new_zeros(each.shape) for each in (data.values[0, 0, 0, 0], *parameters))
     add_over_processes(loss, *slopes)
@@ -370,19 +377,20 @@ def _predicted(
     step: Callable[..., Tensor],
     data: TrajectorySet,
     chosen: Tensor,
+    first: Tensor,
     saves: Tensor,
     n_nodes: int | None,
     durations: list[float],
     integrator: Integrator | Direct,
     config: TrainingConfig,
 ) -> tuple[Tensor, Tensor, Batch]:
-    """Values at the saves after the first: predicted, and true; and their domains."""
+    """Values at the saves after the first: predicted, and true; and their domains. first: where a direct operator starts."""
     batch, true = data.take(chosen, saves, n_nodes)
     with _precision(config, true):
         if isinstance(integrator, Direct):
             assert data.firsts is not None  # by with_firsts
-            times = (data.times[saves[1:]] - data.times[0]).to(true.dtype)
-            predicted = step(data.firsts[chosen, :n_nodes], batch, times)
+            times = (data.times[saves[1:]] - data.times[saves[0]]).to(true.dtype)
+            predicted = step(data.firsts[first, :n_nodes], batch, times)
         else:
             predicted = rollout(step, true[:, 0], batch, durations, integrator, saves_memory=config.saves_memory)[:, 1:]
     return predicted, true[:, 1:], batch
@@ -416,6 +424,10 @@ def check_training(config: TrainingConfig, data: TrajectorySet, integrator: Inte
         raise InputError(f"training.validation_stride {config.validation_stride} doesn't divide {len(data.times) - 1} saves")
     if config.n_sizes > data.n_trajectories:
         raise InputError(f"training.n_sizes is {config.n_sizes}, more than the {data.n_trajectories} trajectories there are")
+    if config.starts != (0,) and not isinstance(integrator, Direct):
+        raise InputError("only direct operators learn from other starts: training.starts of others is (0,)")
+    if not config.starts or not all(0 <= start < len(data.times) - 1 for start in config.starts):
+        raise InputError(f"training.starts {config.starts} don't fit {len(data.times)} saved times")
     if not all(1 <= stride < len(data.times) and cuts >= 1 for stride, cuts in config.strides):
         raise InputError(f"strides {config.strides} don't fit {len(data.times)} saved times")
 

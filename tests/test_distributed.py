@@ -20,7 +20,7 @@ from gfunk.training import TrainingConfig, train
 
 # Training samples, and trajectories a batch: 7 in batches of 2 leaves the second process without any in the last one.
 SIZES = {"even": (8, 4), "odd": (7, 2)}
-WAVES = {"batch_size": 2, "n_sizes": 2}
+WAVES = {"starts": (0, 2), "batch_size": 2, "n_sizes": 2}
 
 
 def free_port() -> int:

@@ -102,7 +102,7 @@ def test_a_run_stopped_after_every_epoch_and_resumed_is_the_run_never_stopped(to
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("settings", [{}, {"n_sizes": 3}, {"half_precision": True}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"n_sizes": 3, "starts": (0, 1, 3)}, {"half_precision": True}], ids=str)
 def test_a_direct_operator_stopped_after_every_epoch_and_resumed_is_as_if_never_stopped(
     tmp_path: Path, settings: dict[str, Any]
 ):
@@ -145,17 +145,21 @@ def test_the_draws_of_an_epoch_cover_every_trajectory_once_and_stay_within_the_s
 
 
 @pytest.mark.parametrize("n_sizes", [1, 3])
-def test_direct_draws_cover_every_trajectory_once_and_pad_to_the_largest_of_a_group(n_sizes: int):
+@pytest.mark.parametrize("starts", [(0,), (2,), (0, 1, 7)])
+def test_direct_draws_cover_every_trajectory_once_and_pad_to_the_largest_of_a_group(n_sizes: int, starts: tuple[int, ...]):
     sizes = np.random.default_rng(0).permutation(np.arange(100, 121))
-    config = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, n_times=5, n_sizes=n_sizes)
-    for epoch in range(2):
+    config = TrainingConfig(epochs=9, batch_size=4, learning_rate=1e-3, n_times=5, n_sizes=n_sizes, starts=starts)
+    seen: set[int] = set()
+    for epoch in range(9):
         drawn = draws(config, epoch, sizes, 30, Direct())
         assert sorted(np.concatenate([draw.chosen for draw in drawn])) == list(range(21))
         assert len(drawn) == n_batches(config, 21)
         for draw in drawn:
-            assert draw.saves[0] == 0 and len(set(draw.saves)) == 6 and max(draw.saves) <= 29
+            assert draw.saves == tuple(sorted({*draw.saves})) and len(draw.saves) == 6 and max(draw.saves) <= 29
             assert sizes[draw.chosen].max() <= draw.n_nodes
+        seen |= {draw.saves[0] for draw in drawn}
         assert {draw.n_nodes for draw in drawn} == ({120} if n_sizes == 1 else {106, 113, 120})
+    assert seen == {*starts}
 
 
 def test_batches_of_like_size_are_padded_less_and_learn_too(tmp_path: Path):
@@ -189,6 +193,31 @@ def test_the_first_states_found_before_training_are_those_of_each_trajectory_alo
         batch, values = data.take(torch.tensor([number]), n_nodes=int(n_nodes))
         torch.testing.assert_close(first[:n_nodes], operator.first(values[:, 0], batch)[0], rtol=0, atol=1e-5)
         assert (first[n_nodes:] == 0).all()
+
+
+def test_from_a_later_start_is_learned_what_trajectories_without_all_before_teach(tmp_path: Path):
+    data, validation = wave_set("train", 8), wave_set("val", 3)
+    later = replace(data, times=data.times[3:] - data.times[3], values=data.values[:, 3:])
+    found = []
+    for name, some, starts in (("whole", data, (3,)), ("later", later, (0,)), ("from the first", data, (0,))):
+        variant = wave_variant(starts=starts, validation_stride=1)
+        operator = seeded_operator(variant)
+        train(operator, some, validation, variant.integrator, config_of(variant), tmp_path / name)
+        found.append([row["loss"] for row in logged(tmp_path / name)])
+    assert found[0] == found[1] != found[2]
+
+
+def test_waves_under_way_are_more_to_learn_from(tmp_path: Path):
+    # Of two waves alone, from where they begin or from where they come to as well.
+    validation, losses = wave_set("val", 3), {}
+    for starts in ((0,), (0, 1, 2)):
+        variant = wave_variant(starts=starts, epochs=60, learning_rate=1e-2, batch_size=1, validate_every=5)
+        operator = seeded_operator(variant)
+        outcome = train(
+            operator, wave_set("train", 2), validation, variant.integrator, config_of(variant), tmp_path / str(len(starts))
+        )
+        losses[starts] = outcome.best_validation
+    assert losses[0, 1, 2] < losses[(0,)]
 
 
 def test_a_loss_over_whole_trajectories_is_that_of_a_rollout_at_every_so_many_saves():
@@ -456,6 +485,7 @@ def test_only_the_flow_maps_steps_are_cut(toy_data: Path, tmp_path: Path):
         ({"clip": 0.0}, "training.clip"),
         ({"growth_power": 0.0}, "training.growth_power"),
         ({"n_times": 0}, "training.n_times must be positive"),
+        ({"starts": (0, 1)}, "only direct operators learn from other starts"),
         ({"n_sizes": 0}, "training.n_sizes must be positive"),
         ({"n_sizes": 11}, "training.n_sizes is 11, more than the 10 trajectories"),
         ({"validation_stride": 4}, "training.validation_stride 4 doesn't divide 6 saves"),
@@ -464,6 +494,12 @@ def test_only_the_flow_maps_steps_are_cut(toy_data: Path, tmp_path: Path):
 def test_settings_that_make_no_sense_are_refused(toy_data: Path, tmp_path: Path, settings: dict[str, Any], said: str):
     with pytest.raises(InputError, match=said.replace("(", r"\(")):
         train_small(toy_data, tmp_path, settings=settings)
+
+
+@pytest.mark.parametrize("starts", [(), (8,), (-1,)])
+def test_a_wave_starts_from_a_save_before_the_last(tmp_path: Path, starts: tuple[int, ...]):
+    with pytest.raises(InputError, match=r"training.starts \(.*\) don't fit 9 saved times"):
+        train_waves(tmp_path, settings={"starts": starts})
 
 
 def test_a_cut_checkpoint_is_called_corrupt(toy_data: Path, tmp_path: Path):
