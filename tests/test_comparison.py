@@ -1,6 +1,7 @@
 """Laws of comparing: the same seconds for all, no run trained twice, each an ordinary run, no test data."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -249,7 +250,7 @@ def test_the_levers_kept_here_are_changes_of_their_recipe(path: Path):
     size, name = "full", path.stem.removeprefix("levers-")
     if name.startswith("smoke-"):
         size, name = "smoke", name.removeprefix("smoke-")
-    recipe = recipe_named(name.removesuffix("-patient").removesuffix("-rivals"))
+    recipe = recipe_named(re.sub("-(patient|rivals|starts)$", "", name))
     levers = levers_of(recipe, recipe.sized(size).variant(None), [], read_levers(path))
     unchanged, *others = (lever.variant for lever in levers)
     assert others and all(variant != unchanged for variant in others)
