@@ -323,7 +323,7 @@ def test_the_pace_is_found_from_a_few_iterations(toy_data: Path, monkeypatch: py
 
 @given(every=st.integers(2, 12), n=st.integers(1, 16))
 def test_iterations_that_are_slow_now_and_then_count_as_often_as_they_come(every: int, n: int):
-    # SOAP turns its axes at every tenth.
+    # As those of SOAP that turn its axes.
     now, done = 0.0, 0
 
     def iterate():

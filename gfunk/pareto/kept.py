@@ -15,6 +15,8 @@ from gfunk.store import check_terms, commit, fingerprint, read_arrays, read_json
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
+    """The folder of a comparison; without one all is measured, and nothing kept."""
+
     folder: Path | None
 
     def true(self, solved: Callable[[], Waves]) -> Waves:
